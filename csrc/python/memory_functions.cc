@@ -1,0 +1,119 @@
+#include "python/functions.h"
+
+#include "aten/allocator.h"
+#include "aten/device.h"
+#include "runtime/memory.h"
+#include "runtime/slot.h"
+
+namespace torch_tpu::python {
+namespace {
+
+bool to_device(const char* function, PyObject* const* arguments, Py_ssize_t count, int* device) {
+  int64_t index = 0;
+  if (!expect_count(function, count, 1) || !to_int(arguments[0], &index)) return false;
+  *device = aten::device_index(static_cast<c10::DeviceIndex>(index));
+  return true;
+}
+
+PyObject* memory_counters(PyObject* const* arguments, Py_ssize_t count) {
+  int device = 0;
+  if (!to_device("memory_counters", arguments, count, &device)) return nullptr;
+  const runtime::MemoryCounters now = runtime::counters(device);
+  Ref dict(PyDict_New());
+  if (!set_item(dict, "allocated", from(now.allocated)) || !set_item(dict, "peak", from(now.peak)) ||
+      !set_item(dict, "total_allocated", from(now.total_allocated)) || !set_item(dict, "total_freed", from(now.total_freed)) ||
+      !set_item(dict, "allocations", from(now.allocations)) ||
+      !set_item(dict, "allocations_peak", from(now.allocations_peak)) ||
+      !set_item(dict, "allocations_total", from(now.allocations_total)) ||
+      !set_item(dict, "frees_total", from(now.frees_total)) || !set_item(dict, "out_of_memory", from(now.out_of_memory)) ||
+      !set_item(dict, "retries", from(now.retries)) || !set_item(dict, "limit", from(now.limit)))
+    return nullptr;
+  return dict.release();
+}
+
+PyObject* memory_info(PyObject* const* arguments, Py_ssize_t count) {
+  int device = 0;
+  if (!to_device("memory_info", arguments, count, &device)) return nullptr;
+  const auto info = [&] {
+    WithoutGil released;
+    return aten::memory_info(device);
+  }();
+  if (!info.ok()) return set_error(info.error());
+  return Py_BuildValue("(LL)", static_cast<long long>(info.value().first), static_cast<long long>(info.value().second));
+}
+
+PyObject* reset_peak(PyObject* const* arguments, Py_ssize_t count) {
+  int device = 0;
+  if (!to_device("reset_peak", arguments, count, &device)) return nullptr;
+  runtime::reset_peak(device);
+  return none().release();
+}
+
+PyObject* reset_accumulated(PyObject* const* arguments, Py_ssize_t count) {
+  int device = 0;
+  if (!to_device("reset_accumulated", arguments, count, &device)) return nullptr;
+  runtime::reset_accumulated(device);
+  return none().release();
+}
+
+PyObject* set_memory_fraction(PyObject* const* arguments, Py_ssize_t count) {
+  int64_t index = 0;
+  double fraction = 0;
+  if (!expect_count("set_memory_fraction", count, 2) || !to_int(arguments[0], &index) || !to_double(arguments[1], &fraction))
+    return nullptr;
+  runtime::set_memory_fraction(aten::device_index(static_cast<c10::DeviceIndex>(index)), fraction);
+  return none().release();
+}
+
+PyObject* empty_cache(PyObject* const*, Py_ssize_t) {
+  {
+    WithoutGil released;
+    runtime::run_reclaimers();
+  }
+  return none().release();
+}
+
+struct LiveAllocation {
+  int device;
+  int64_t address, bytes, buffer_bytes;
+  std::string type;
+};
+
+// Every live storage: [(device, address, bytes, bytes of its buffer or 0, "float32[2, 3]" or "")].
+PyObject* live_allocations(PyObject* const*, Py_ssize_t) {
+  std::vector<LiveAllocation> found;
+  {
+    // The visitor must not take the GIL: a deleter that holds it may wait for the table.
+    WithoutGil released;
+    runtime::for_each_slot([&](runtime::Slot& slot) {
+      std::lock_guard<std::mutex> lock(slot.mutex);
+      LiveAllocation allocation{slot.device(), reinterpret_cast<intptr_t>(slot.address()), slot.bytes(), 0, ""};
+      if (slot.value) {
+        allocation.buffer_bytes = slot.value->bytes;
+        allocation.type = std::string(torch_name(slot.value->type.dtype)) + torch_tpu::to_string(slot.value->type.shape);
+      }
+      found.push_back(std::move(allocation));
+    });
+  }
+  Ref list(PyList_New(0));
+  for (const LiveAllocation& a : found) {
+    Ref row(Py_BuildValue("(iLLLs)", a.device, static_cast<long long>(a.address), static_cast<long long>(a.bytes),
+                          static_cast<long long>(a.buffer_bytes), a.type.c_str()));
+    if (!list || !row || PyList_Append(list.get(), row.get()) != 0) return nullptr;
+  }
+  return list.release();
+}
+
+}  // namespace
+
+PyMethodDef memory_functions[] = {
+    function<memory_counters>("memory_counters", "(index): live, peak and accumulated bytes and buffer counts."),
+    function<memory_info>("memory_info", "(index): (free, total) bytes; may open the engine."),
+    function<reset_peak>("reset_peak", "(index): the peak becomes what is live now."),
+    function<reset_accumulated>("reset_accumulated", "(index): accumulated counts start again at zero."),
+    function<set_memory_fraction>("set_memory_fraction", "(index, fraction): scales the memory limit."),
+    function<empty_cache>("empty_cache", "Frees what is kept only for reuse."),
+    function<live_allocations>("live_allocations", "[(device, address, bytes, buffer bytes, type)] of every live storage."),
+    kEnd};
+
+}  // namespace torch_tpu::python
