@@ -1,0 +1,17 @@
+#include "runtime/hooks.h"
+
+#include <atomic>
+
+namespace torch_tpu::runtime::hooks {
+namespace {
+std::atomic<CallSite> call_site_hook{nullptr};
+}  // namespace
+
+void set_call_site(CallSite fn) { call_site_hook.store(fn, std::memory_order_release); }
+
+std::string call_site() {
+  CallSite fn = call_site_hook.load(std::memory_order_acquire);
+  return fn ? fn() : std::string();
+}
+
+}  // namespace torch_tpu::runtime::hooks

@@ -1,0 +1,246 @@
+#include "runtime/memory.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+#include "base/env.h"
+#include "pjrt/client.h"
+#include "runtime/slot.h"
+#include "runtime/stream.h"
+
+namespace torch_tpu::runtime {
+
+// Values of at least this size are linked into a list, for out-of-memory texts. Smaller ones would pay the lock on the
+// path where an op costs two microseconds, and are never what filled a device.
+constexpr int64_t kLargeValue = 4096;
+constexpr size_t kHoldersShown = 5;
+
+class HolderList {
+ public:
+  void add(BufferValue& value) {
+    std::lock_guard lock(mutex_);
+    value.next_ = head_;
+    if (head_) head_->previous_ = &value;
+    head_ = &value;
+  }
+
+  void remove(BufferValue& value) {
+    std::lock_guard lock(mutex_);
+    if (value.previous_) value.previous_->next_ = value.next_;
+    else head_ = value.next_;
+    if (value.next_) value.next_->previous_ = value.previous_;
+  }
+
+  // (bytes of one, type) -> how many.
+  std::map<std::pair<int64_t, std::string>, int64_t> groups();
+
+ private:
+  std::mutex mutex_;
+  BufferValue* head_ = nullptr;
+};
+
+namespace {
+
+constexpr int64_t kNoLimit = INT64_MAX;
+
+struct alignas(64) Device {
+  std::atomic<int64_t> live{0}, peak{0}, freed{0};
+  std::atomic<int64_t> count{0}, count_peak{0}, frees{0};
+  std::atomic<int64_t> out_of_memory{0}, retries{0};
+  // What reset_accumulated() subtracts.
+  std::atomic<int64_t> base_allocated{0}, base_freed{0}, base_count{0}, base_frees{0};
+  std::atomic<int64_t> limit{kNoLimit};  // with the fraction applied
+  std::atomic<int64_t> plugin_limit{-1};
+  std::atomic<double> fraction{1.0};
+  HolderList holders;
+};
+
+struct Memory {
+  std::array<Device, kMaxDevices> devices;
+  std::mutex reclaimer_mutex;
+  std::vector<std::function<void()>> reclaimers;
+  int64_t configured_limit = -1;
+
+  Memory() {
+    // A value that does not parse is reported when the engine opens.
+    if (Result<int64_t> limit = env::bytes("TORCH_TPU_MEMORY_LIMIT"); limit.ok()) configured_limit = limit.value();
+    for (Device& device : devices) refresh(device);
+  }
+
+  void refresh(Device& device) const {
+    const int64_t whole = configured_limit >= 0 ? configured_limit : device.plugin_limit.load();
+    const double fraction = device.fraction.load();
+    device.limit.store(whole < 0 ? kNoLimit : fraction >= 1.0 ? whole : static_cast<int64_t>(whole * fraction));
+  }
+};
+
+Memory& memory() {
+  // Never destroyed: values die after static destructors.
+  static Memory* const instance = new Memory;
+  return *instance;
+}
+
+Device& device_of(int device) { return memory().devices[static_cast<size_t>(std::clamp(device, 0, kMaxDevices - 1))]; }
+
+void raise_to(std::atomic<int64_t>& peak, int64_t value) {
+  int64_t seen = peak.load(std::memory_order_relaxed);
+  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+std::string in_words(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[48];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
+  return text;
+}
+
+// "f32[32768,32768]"
+std::string short_name(const hlo::Type& type) {
+  std::string text(hlo_name(type.dtype));
+  text += '[';
+  for (size_t i = 0; i < type.shape.size(); ++i) text += (i ? "," : "") + std::to_string(type.shape[i]);
+  return text + ']';
+}
+
+std::string largest_holders(Device& device) {
+  auto groups = device.holders.groups();
+  std::vector<std::pair<int64_t, std::string>> lines;
+  for (const auto& [key, count] : groups)
+    lines.emplace_back(key.first * count, std::to_string(count) + " x " + in_words(key.first) + " " + key.second);
+  std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (size_t i = 0; i < std::min(lines.size(), kHoldersShown); ++i) text += (i ? ", " : "") + lines[i].second;
+  return text;
+}
+
+}  // namespace
+
+std::map<std::pair<int64_t, std::string>, int64_t> HolderList::groups() {
+  std::map<std::pair<int64_t, std::string>, int64_t> found;
+  std::lock_guard lock(mutex_);
+  for (const BufferValue* value = head_; value; value = value->next_) ++found[{value->bytes, short_name(value->type)}];
+  return found;
+}
+
+void account_allocation(BufferValue& value) {
+  Device& d = device_of(value.device);
+  raise_to(d.peak, d.live.fetch_add(value.bytes, std::memory_order_relaxed) + value.bytes);
+  raise_to(d.count_peak, d.count.fetch_add(1, std::memory_order_relaxed) + 1);
+  if (value.bytes >= kLargeValue && !pjrt::abandoned()) d.holders.add(value);
+}
+
+void account_free(BufferValue& value) {
+  Device& d = device_of(value.device);
+  d.live.fetch_sub(value.bytes, std::memory_order_relaxed);
+  d.freed.fetch_add(value.bytes, std::memory_order_relaxed);
+  d.count.fetch_sub(1, std::memory_order_relaxed);
+  d.frees.fetch_add(1, std::memory_order_relaxed);
+  if (value.bytes >= kLargeValue && !pjrt::abandoned()) d.holders.remove(value);
+}
+
+Status admit(int device, int64_t bytes, const std::string& what) {
+  Device& d = device_of(device);
+  const auto fits = [&] {
+    const int64_t limit = d.limit.load(std::memory_order_relaxed);
+    return limit == kNoLimit || d.live.load(std::memory_order_relaxed) <= limit - bytes;
+  };
+  if (fits()) return {};
+  d.retries.fetch_add(1, std::memory_order_relaxed);
+  run_reclaimers();
+  // What an in-flight program holds is given back when it ends. Its own error is reported by who reads its outputs.
+  (void)synchronize_device(device);
+  if (fits()) return {};
+  return out_of_memory(device, bytes, what);
+}
+
+Error out_of_memory(int device, int64_t bytes, const std::string& what) {
+  Device& d = device_of(device);
+  d.out_of_memory.fetch_add(1, std::memory_order_relaxed);
+  std::string text = what + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) + ", live " +
+                     in_words(d.live.load()) + ", peak " + in_words(d.peak.load());
+  if (const int64_t limit = memory_limit(device); limit >= 0) text += ", limit " + in_words(limit);
+  if (const std::string holders = largest_holders(d); !holders.empty()) text += "; largest: " + holders;
+  return {ErrorCode::kOutOfMemory, std::move(text)};
+}
+
+void add_reclaimer(std::function<void()> reclaim) {
+  Memory& m = memory();
+  std::lock_guard lock(m.reclaimer_mutex);
+  m.reclaimers.push_back(std::move(reclaim));
+}
+
+void run_reclaimers() {
+  if (pjrt::abandoned()) return;
+  Memory& m = memory();
+  std::vector<std::function<void()>> reclaimers;
+  {
+    std::lock_guard lock(m.reclaimer_mutex);
+    reclaimers = m.reclaimers;
+  }
+  for (const auto& reclaim : reclaimers) reclaim();
+}
+
+MemoryCounters counters(int device) {
+  Device& d = device_of(device);
+  MemoryCounters c;
+  const int64_t freed = d.freed.load(), frees = d.frees.load();
+  c.allocated = d.live.load();
+  c.peak = std::max(d.peak.load(), c.allocated);
+  c.allocations = d.count.load();
+  c.allocations_peak = std::max(d.count_peak.load(), c.allocations);
+  c.total_allocated = c.allocated + freed - d.base_allocated.load();
+  c.total_freed = freed - d.base_freed.load();
+  c.allocations_total = c.allocations + frees - d.base_count.load();
+  c.frees_total = frees - d.base_frees.load();
+  c.out_of_memory = d.out_of_memory.load();
+  c.retries = d.retries.load();
+  c.limit = memory_limit(device);
+  return c;
+}
+
+void reset_peak(int device) {
+  Device& d = device_of(device);
+  d.peak.store(d.live.load());
+  d.count_peak.store(d.count.load());
+}
+
+void reset_accumulated(int device) {
+  Device& d = device_of(device);
+  const int64_t freed = d.freed.load(), frees = d.frees.load();
+  d.base_allocated.store(d.live.load() + freed);
+  d.base_freed.store(freed);
+  d.base_count.store(d.count.load() + frees);
+  d.base_frees.store(frees);
+  d.out_of_memory.store(0);
+  d.retries.store(0);
+}
+
+void set_memory_fraction(int device, double fraction) {
+  Device& d = device_of(device);
+  d.fraction.store(std::clamp(fraction, 0.0, 1.0));
+  memory().refresh(d);
+}
+
+int64_t memory_limit(int device) {
+  const int64_t limit = device_of(device).limit.load(std::memory_order_relaxed);
+  return limit == kNoLimit ? -1 : limit;
+}
+
+void set_plugin_memory_limit(int device, int64_t bytes) {
+  Device& d = device_of(device);
+  d.plugin_limit.store(bytes);
+  memory().refresh(d);
+}
+
+}  // namespace torch_tpu::runtime

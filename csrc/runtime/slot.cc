@@ -1,0 +1,41 @@
+#include "runtime/slot.h"
+
+#include "runtime/address_space.h"
+#include "runtime/memory.h"
+
+namespace torch_tpu::runtime {
+
+BufferValue::BufferValue(pjrt::Buffer buffer, hlo::Type type, int device, int64_t bytes, bool donatable)
+    : buffer(std::move(buffer)), type(std::move(type)), device(device), bytes(bytes), donatable(donatable) {
+  account_allocation(*this);
+}
+
+BufferValue::~BufferValue() { account_free(*this); }
+
+Slot::Slot(int device, int64_t bytes) : device_(device), bytes_(bytes) { address_space::allocate(bytes, this, address_); }
+
+Slot::~Slot() {
+  address_space::release(address());
+  for (void* address : outgrown_) address_space::release(address);
+}
+
+bool Slot::set_bytes(int64_t bytes) {
+  bytes_ = bytes;
+  if (bytes <= address_space::capacity(address())) return false;
+  outgrown_.push_back(address());
+  address_space::allocate(bytes, this, address_);
+  return true;
+}
+
+Slot* slot_at(const void* pointer) { return address_space::find(pointer); }
+
+bool is_device_address(const void* pointer) { return address_space::contains(pointer); }
+
+void for_each_slot(const std::function<void(Slot&)>& visit) {
+  address_space::for_each([&](Slot& slot, void* address) {
+    // A storage that outgrew its address range is found at each of its addresses.
+    if (slot.address() == address) visit(slot);
+  });
+}
+
+}  // namespace torch_tpu::runtime
