@@ -1,0 +1,2 @@
+# SHA-256 of pjrt_c_api.h in xla-cpu-pjrt 0.0.1 (PJRT API 0.81).
+set(PJRT_HEADER_SHA256 c85bb95cb1743c2a353a555b3ab35f065e5f17007c7f182ad68d23754950235c)

@@ -1,0 +1,35 @@
+// Output shapes, strides, dtypes and argument errors of a call, from PyTorch's own inference on meta tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "aten/call.h"
+
+namespace torch_tpu::aten {
+
+struct OutMeta {
+  bool defined = false;
+  at::ScalarType type = at::kFloat;
+  std::vector<int64_t> sizes, strides;
+  std::optional<int64_t> number;  // a result that is an int, not a tensor (attention's max_q)
+};
+
+struct Inference {
+  std::vector<OutMeta> outs;  // results of the functional form that are not written arguments
+  // out= arguments whose sizes do not fit: the sizes that they must get, by position in Plan::written (empty: fits).
+  std::vector<std::vector<int64_t>> resize;
+};
+
+// Calls the op's meta kernel (or our own inference where PyTorch has none). Raises what PyTorch raises: shape and dtype
+// errors, writes that overlap, results that cannot be cast. Takes the GIL where the meta kernel is Python.
+Inference infer(const Call& call);
+
+// Inference of ours for ops without a meta kernel; nullptr if there is none. `stack` holds meta arguments of the
+// functional form; the results are meta tensors.
+using OwnInference = void (*)(torch::jit::Stack* stack);
+OwnInference own_inference(const std::string& functional_name);
+
+}  // namespace torch_tpu::aten

@@ -1,0 +1,320 @@
+#include "aten/kernel.h"
+
+#include <ATen/native/Resize.h>
+
+#include <algorithm>
+
+#include "aten/data_dependent.h"
+#include "aten/device.h"
+#include "aten/fallback.h"
+#include "aten/generator.h"
+#include "aten/index_check.h"
+#include "aten/modes.h"
+#include "aten/op_cache.h"
+#include "aten/scalar_cache.h"
+#include "aten/storage.h"
+#include "runtime/hooks.h"
+#include "runtime/late_error.h"
+#include "runtime/memory.h"
+#include "runtime/statistics.h"
+#include "runtime/stream.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+// Locks of the slots that a call writes, taken in address order and held until their new values are in place.
+class WriteLocks {
+ public:
+  explicit WriteLocks(Call& call) {
+    for (Operand& operand : call.operands)
+      if (operand.written) slots_.push_back(operand.slot);
+    std::sort(slots_.begin(), slots_.end());
+    for (runtime::Slot* slot : slots_) slot->mutex.lock();
+  }
+  ~WriteLocks() {
+    for (runtime::Slot* slot : slots_) slot->mutex.unlock();
+  }
+  WriteLocks(const WriteLocks&) = delete;
+  WriteLocks& operator=(const WriteLocks&) = delete;
+
+ private:
+  c10::SmallVector<runtime::Slot*, 4> slots_;
+};
+
+// Between gathering and locking another thread may have swapped a written slot's value. The newest value is used;
+// false if its buffer has another type than the key says.
+bool refresh(Call& call) {
+  for (Operand& operand : call.operands) {
+    if (!operand.written || !operand.value) continue;
+    if (operand.slot->error) raise(*operand.slot->error);
+    if (operand.slot->value.get() == operand.value.get()) continue;
+    if (!operand.slot->value || !(operand.slot->value->type == operand.value->type)) return false;
+    operand.value = operand.slot->value;
+  }
+  return true;
+}
+
+class Submission {
+ public:
+  Submission(Call& call, const Entry& entry, const std::optional<at::Generator>& generator)
+      : call_(call), entry_(entry), device_(call.device < 0 ? 0 : call.device), generator_(generator) {}
+
+  void submit();
+  void store_written();
+  void wrap_fresh(Results& results);
+  void finish();
+
+ private:
+  void collect_arguments();
+  void collect_donations();
+  runtime::ValueRef own(int output, const hlo::Type& type);
+  [[noreturn]] void fail(const Error& error);
+
+  Call& call_;
+  const Entry& entry_;
+  const int device_;
+  const std::optional<at::Generator>& generator_;
+  c10::SmallVector<PJRT_Buffer*, 8> arguments_;
+  c10::SmallVector<int64_t, 4> kept_;
+  c10::SmallVector<PJRT_Buffer*, 8> outputs_;
+  pjrt::Buffer rng_;
+  runtime::ValueRef flag_;
+};
+
+void Submission::collect_arguments() {
+  for (int index : entry_.operands) {
+    Operand& operand = call_.operands[index];
+    if (operand.kind == Operand::Kind::kScalar) operand.value = device_scalar(device_, operand.type.dtype, operand.bytes);
+    arguments_.push_back(operand.value->buffer.get());
+  }
+  if (entry_.rng_parameter >= 0) {
+    const auto [seed, offset] = resolve(generator_, device_).reserve(entry_.rng_blocks);
+    const uint64_t state[2] = {seed, offset};
+    rng_ = take(engine().client().from_host(state, DType::kU64, {2}, device_));
+    arguments_.push_back(rng_.get());
+  }
+}
+
+// A written slot's buffer is donated when the slot's reference and this call's are the only two.
+void Submission::collect_donations() {
+  for (int parameter : entry_.donated) {
+    const Operand& operand = call_.operands[entry_.operands[parameter]];
+    if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed)) kept_.push_back(parameter);
+    else ++runtime::totals().donations;
+  }
+}
+
+void Submission::fail(const Error& error) {
+  // What was donated to a submission that failed may be gone: then its slot says so at every read.
+  for (int parameter : entry_.donated) {
+    Operand& operand = call_.operands[entry_.operands[parameter]];
+    if (operand.value->buffer.deleted())
+      operand.slot->error = Error{error.code, call_.plan->name + ": failed and consumed this tensor's memory: " + error.message};
+  }
+  const std::string message = call_.plan->name + ": " + error.message;
+  if (error.code == ErrorCode::kOutOfMemory) raise(runtime::out_of_memory(device_, entry_.bytes, call_.plan->name));
+  raise({error.code, message});
+}
+
+void Submission::submit() {
+  collect_arguments();
+  collect_donations();
+  check(runtime::admit(device_, entry_.bytes, call_.plan->name));
+  outputs_.resize(entry_.output_count);
+  pjrt::Executable::Call call;
+  call.arguments = arguments_.data();
+  call.argument_count = arguments_.size();
+  call.non_donatable = kept_.data();
+  call.non_donatable_count = kept_.size();
+  call.device = device_;
+  call.want_completion = !entry_.program->runs_inline;
+  auto event = entry_.program->executable.execute(call, outputs_.data(), outputs_.size());
+  if (!event.ok() && event.error().code == ErrorCode::kOutOfMemory) {
+    runtime::run_reclaimers();
+    check(runtime::synchronize_device(device_));
+    event = entry_.program->executable.execute(call, outputs_.data(), outputs_.size());
+  }
+  if (!event.ok()) fail(event.error());
+  ++runtime::totals().executions;
+  if (event.value()) runtime::leave_token(device_, event.take());
+}
+
+runtime::ValueRef Submission::own(int output, const hlo::Type& type) {
+  const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);
+  runtime::ValueRef value(new runtime::BufferValue(pjrt::Buffer(&engine().client(), outputs_[output]), type, device_, bytes));
+  value->producer = call_.plan->name.c_str();
+  return value;
+}
+
+void Submission::store_written() {
+  for (const WrittenSlot& written : entry_.written) {
+    Operand& operand = call_.operands[written.operand];
+    operand.value = {};
+    operand.slot->error.reset();
+    operand.slot->value = own(written.output, written.buffer);
+  }
+}
+
+void Submission::wrap_fresh(Results& results) {
+  for (const FreshResult& fresh : entry_.fresh) {
+    if (!fresh.meta.defined) {
+      results.push_back(fresh.meta.number ? c10::IValue(*fresh.meta.number) : c10::IValue(at::Tensor()));
+      continue;
+    }
+    at::Tensor tensor = empty_strided_on(device_, fresh.meta.sizes, fresh.meta.strides, fresh.meta.type);
+    if (fresh.output >= 0) slot_of(tensor)->value = own(fresh.output, fresh.buffer);
+    results.emplace_back(std::move(tensor));
+  }
+  if (entry_.flag_output >= 0) flag_ = own(entry_.flag_output, {DType::kI32, {}});
+}
+
+// Index checks and debug waits; no slot is locked any more.
+void Submission::finish() {
+  if (flag_) {
+    runtime::watch_flag(std::move(flag_), call_.plan->name, index_check() == IndexCheck::kCall ? runtime::hooks::call_site() : "");
+    if (index_check() == IndexCheck::kCall) check(runtime::check_flags(device_, /*wait=*/true));
+  }
+  if (debug_mode()) synchronize_device(device_);
+}
+
+void resize_outputs(const Plan& plan, const c10::IValue* arguments, const Entry& entry) {
+  for (size_t k = 0; k < plan.written.size() && k < entry.resize.size(); ++k) {
+    const c10::IValue& v = arguments[plan.written[k]];
+    if (v.isTensor() && v.toTensor().defined()) at::native::resize_output(v.toTensor(), entry.resize[k]);
+  }
+}
+
+std::optional<at::Generator> generator_argument(const Plan& plan, const c10::IValue* arguments) {
+  for (size_t i = 0; i < plan.args.size(); ++i)
+    if (plan.args[i].kind == ArgKind::kGenerator && !arguments[i].isNone()) return arguments[i].toGenerator();
+  return std::nullopt;
+}
+
+EntryRef entry_for(Call& call) {
+  auto& cache = OpCache::instance();
+  if (EntryRef hit = cache.find(call.key)) {
+    runtime::totals().memory_hits.fetch_add(1, std::memory_order_relaxed);
+    return hit;
+  }
+  return cache.insert(call.key, make_entry(call));
+}
+
+// One attempt; false when a concurrent writer changed a slot's type between gathering and locking, or out= tensors
+// had to be resized first.
+bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Results& results, std::string* reason, bool& fell_back) {
+  Call call;
+  call.plan = &plan;
+  call.arguments = arguments;
+  call.element = element;
+  gather(call);
+  EntryRef entry = entry_for(call);
+  if (entry->must_resize) {
+    resize_outputs(plan, arguments, *entry);
+    return false;
+  }
+  if (entry->falls_back) {
+    *reason = entry->fallback_reason;
+    fell_back = true;
+    return true;
+  }
+  const auto generator = entry->rng_parameter >= 0 ? generator_argument(plan, arguments) : std::nullopt;
+  Submission submission(call, *entry, generator);
+  if (entry->program) {
+    WriteLocks locks(call);
+    if (!refresh(call)) return false;
+    submission.submit();
+    submission.store_written();
+  }
+  submission.wrap_fresh(results);
+  if (entry->program) submission.finish();
+  return true;
+}
+
+void return_results(const Plan& plan, torch::jit::Stack* stack, Results& results) {
+  const size_t count = plan.args.size();
+  c10::SmallVector<c10::IValue, 4> returned;
+  size_t fresh = 0;
+  for (const ReturnPlan& r : plan.returns) {
+    if (r.alias_of >= 0) {
+      returned.push_back((*stack)[stack->size() - count + r.alias_of]);
+    } else if (r.list) {
+      c10::List<at::Tensor> list;
+      for (; fresh < results.size(); ++fresh) list.push_back(results[fresh].toTensor());
+      returned.emplace_back(std::move(list));
+    } else {
+      returned.push_back(std::move(results[fresh++]));
+    }
+  }
+  torch::jit::drop(*stack, count);
+  for (auto& value : returned) stack->push_back(std::move(value));
+}
+
+size_t list_length(const Plan& plan, const c10::IValue* arguments) {
+  for (size_t i = 0; i < plan.args.size(); ++i)
+    if (plan.args[i].kind == ArgKind::kTensorList && arguments[i].isList()) return arguments[i].toListRef().size();
+  return 0;
+}
+
+}  // namespace
+
+bool run(const Plan& plan, const c10::IValue* arguments, int element, Results& results, std::string* reason) {
+  runtime::totals().ops.fetch_add(1, std::memory_order_relaxed);
+  bool fell_back = false;
+  for (int tries = 0; tries < 1000; ++tries) {
+    results.clear();
+    if (attempt(plan, arguments, element, results, reason, fell_back)) return !fell_back;
+  }
+  TORCH_CHECK(false, plan.name, ": another thread kept changing an argument's memory");
+}
+
+OpKernel::OpKernel(Plan plan) : plan_(std::move(plan)) {
+  const auto& arguments = plan_.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (arguments[i].name() == "indices" && plan_.args[i].kind == ArgKind::kTensorList) indices_ = static_cast<int>(i);
+}
+
+bool OpKernel::prepare_indices(torch::jit::Stack* stack) {
+  c10::IValue* arguments = stack->data() + (stack->size() - plan_.args.size());
+  if (!needs_expansion(arguments[indices_])) return false;
+  const at::Tensor self = arguments[0].toTensor();
+  // _index_put_impl_(self, indices, values, accumulate, unsafe)
+  if (plan_.name == "aten::_index_put_impl_" && arguments[2].toTensor().numel() == 1 && !arguments[3].toBool()) {
+    if (at::Tensor mask = fillable_mask(self, arguments[indices_]); mask.defined()) {
+      self.masked_fill_(mask, arguments[2].toTensor().reshape({}));
+      torch::jit::drop(*stack, plan_.args.size());
+      stack->emplace_back(self);
+      return true;
+    }
+  }
+  arguments[indices_] = expand_masks(self, arguments[indices_]);
+  return false;
+}
+
+void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  if (indices_ >= 0 && prepare_indices(stack)) return;
+  const c10::IValue* arguments = stack->data() + (stack->size() - plan_.args.size());
+  Results results;
+  std::string reason;
+  bool done = true;
+  if (plan_.row->per_element) {
+    const size_t n = list_length(plan_, arguments);
+    for (size_t k = 0; k < n && done; ++k) {
+      Results none;
+      done = run(plan_, arguments, static_cast<int>(k), none, &reason);
+    }
+  } else {
+    done = run(plan_, arguments, -1, results, &reason);
+  }
+  if (!done) {
+    fall_back(op, stack, reason);
+    return;
+  }
+  return_results(plan_, stack, results);
+}
+
+void synchronize_device(int device) {
+  check(runtime::synchronize_device(device));
+  check(runtime::check_flags(device, /*wait=*/true));
+}
+
+}  // namespace torch_tpu::aten

@@ -1,0 +1,60 @@
+// Registers every row of the op table, with its in-place and out= forms.
+#include "aten/register.h"
+
+#include <torch/library.h>
+
+#include <set>
+
+#include "aten/kernel.h"
+#include "aten/plan.h"
+#include "aten/scalar_cache.h"
+#include "runtime/memory.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+std::vector<std::string>& problems() {
+  static auto* list = new std::vector<std::string>;
+  return *list;
+}
+std::vector<std::string>& names() {
+  static auto* list = new std::vector<std::string>;
+  return *list;
+}
+
+void add(torch::Library& m, std::set<std::string>& seen, Plan plan) {
+  const std::string name = plan.name;
+  if (!seen.insert(name).second) return;  // a row of its own goes before the form that another row implies
+  names().push_back(name);
+  m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>(std::move(plan))));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  std::set<std::string> seen;
+  std::vector<std::pair<const ops::Row*, Plan>> bases;
+  for (const ops::Row& row : ops::table()) {
+    std::string problem;
+    auto plan = plan_for_row(row, &problem);
+    if (!plan) {
+      problems().push_back(problem);
+      continue;
+    }
+    add(m, seen, *plan);
+    bases.emplace_back(&row, std::move(*plan));
+  }
+  for (const auto& [row, plan] : bases)
+    for (Plan& variant : plans_of_variants(*row, plan)) add(m, seen, std::move(variant));
+}
+
+// Under memory pressure the cached numbers go; programs stay, they cost no device memory worth their compile.
+const bool reclaims = [] {
+  runtime::add_reclaimer(&clear_scalar_cache);
+  return true;
+}();
+
+}  // namespace
+
+const std::vector<std::string>& row_problems() { return problems(); }
+const std::vector<std::string>& registered_ops() { return names(); }
+
+}  // namespace torch_tpu::aten

@@ -1,0 +1,14 @@
+// What was registered from the op table.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace torch_tpu::aten {
+
+// Rows that could not be registered, with the reason. Empty in a good build; a test looks.
+const std::vector<std::string>& row_problems();
+// Every overload that a row serves.
+const std::vector<std::string>& registered_ops();
+
+}  // namespace torch_tpu::aten
