@@ -91,13 +91,13 @@ std::string call_site() {
   return site;
 }
 
-std::vector<Frame> call_stack(size_t limit) {
-  std::vector<Frame> frames;
+std::vector<aten::TraceFrame> call_stack(int64_t limit) {
+  std::vector<aten::TraceFrame> frames;
   if (!interpreter_runs()) return frames;
   Interpreter interpreter;
   walk_frames([&](const char* file, const char* function, int line) {
     frames.push_back({file, function, line});
-    return frames.size() < limit;
+    return static_cast<int64_t>(frames.size()) < limit;
   });
   return frames;
 }

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "aten/memory_trace.h"
+
 namespace torch_tpu::python {
 
 // Directories (with a trailing slash) whose frames are skipped.
@@ -13,11 +15,7 @@ void set_internal_directories(std::string torch, std::string ours);
 // GIL; never raises.
 std::string call_site();
 
-// The Python stack, innermost first, as (file, line, function), at most `limit` frames. Takes the GIL.
-struct Frame {
-  std::string file, function;
-  int line = 0;
-};
-std::vector<Frame> call_stack(size_t limit);
+// The Python stack, innermost first, at most `limit` frames. Takes the GIL; never raises.
+std::vector<aten::TraceFrame> call_stack(int64_t limit);
 
 }  // namespace torch_tpu::python

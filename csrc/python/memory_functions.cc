@@ -1,7 +1,10 @@
 #include "python/functions.h"
 
+#include <ATen/core/CachingHostAllocator.h>
+
 #include "aten/allocator.h"
 #include "aten/device.h"
+#include "aten/memory_trace.h"
 #include "runtime/memory.h"
 #include "runtime/slot.h"
 
@@ -61,7 +64,14 @@ PyObject* set_memory_fraction(PyObject* const* arguments, Py_ssize_t count) {
   double fraction = 0;
   if (!expect_count("set_memory_fraction", count, 2) || !to_int(arguments[0], &index) || !to_double(arguments[1], &fraction))
     return nullptr;
-  runtime::set_memory_fraction(aten::device_index(static_cast<c10::DeviceIndex>(index)), fraction);
+  const int device = aten::device_index(static_cast<c10::DeviceIndex>(index));
+  if (runtime::memory_limit(device) < 0) {
+    // A part of no limit would be no limit: where the engine reports none, it is the machine's memory.
+    const auto total = aten::total_memory(device);
+    if (!total.ok()) return set_error(total.error());
+    runtime::set_plugin_memory_limit(device, total.value());
+  }
+  runtime::set_memory_fraction(device, fraction);
   return none().release();
 }
 
@@ -104,6 +114,51 @@ PyObject* live_allocations(PyObject* const*, Py_ssize_t) {
   return list.release();
 }
 
+PyObject* record_memory_history(PyObject* const* arguments, Py_ssize_t count) {
+  int64_t limit = 0, frames = 0;
+  if (!expect_count("record_memory_history", count, 2) || !to_int(arguments[0], &limit) || !to_int(arguments[1], &frames))
+    return nullptr;
+  aten::set_memory_trace(limit, frames);
+  return none().release();
+}
+
+// [(action, address, bytes, device, microseconds, [(file, line, function)])], oldest first.
+PyObject* memory_history(PyObject* const*, Py_ssize_t) {
+  Ref list(PyList_New(0));
+  for (const aten::TraceEntry& entry : aten::memory_trace()) {
+    Ref frames(PyList_New(0));
+    for (const aten::TraceFrame& f : entry.frames) {
+      Ref frame(Py_BuildValue("(sis)", f.file.c_str(), f.line, f.function.c_str()));
+      if (!frames || !frame || PyList_Append(frames.get(), frame.get()) != 0) return nullptr;
+    }
+    Ref row(Py_BuildValue("(sLLiLO)", entry.allocated ? "alloc" : "free_completed", static_cast<long long>(entry.address),
+                          static_cast<long long>(entry.bytes), entry.device, static_cast<long long>(entry.microseconds),
+                          frames.get()));
+    if (!list || !row || PyList_Append(list.get(), row.get()) != 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* host_memory_stats(PyObject* const*, Py_ssize_t) {
+  const at::HostStats stats = at::getHostAllocator(at::kPrivateUse1)->get_stats();
+  const std::pair<const char*, const at::Stat*> rows[] = {{"active_requests", &stats.active_requests},
+                                                          {"active_bytes", &stats.active_bytes},
+                                                          {"allocations", &stats.allocations},
+                                                          {"allocated_bytes", &stats.allocated_bytes}};
+  Ref dict(PyDict_New());
+  for (const auto& [name, stat] : rows) {
+    const std::string prefix = std::string(name) + ".";
+    if (!set_item(dict, (prefix + "current").c_str(), from(stat->current)) ||
+        !set_item(dict, (prefix + "peak").c_str(), from(stat->peak)) ||
+        !set_item(dict, (prefix + "allocated").c_str(), from(stat->allocated)) ||
+        !set_item(dict, (prefix + "freed").c_str(), from(stat->freed)))
+      return nullptr;
+  }
+  if (!set_item(dict, "num_host_alloc", from(stats.num_host_alloc)) || !set_item(dict, "num_host_free", from(stats.num_host_free)))
+    return nullptr;
+  return dict.release();
+}
+
 }  // namespace
 
 PyMethodDef memory_functions[] = {
@@ -114,6 +169,9 @@ PyMethodDef memory_functions[] = {
     function<set_memory_fraction>("set_memory_fraction", "(index, fraction): scales the memory limit."),
     function<empty_cache>("empty_cache", "Frees what is kept only for reuse."),
     function<live_allocations>("live_allocations", "[(device, address, bytes, buffer bytes, type)] of every live storage."),
+    function<record_memory_history>("record_memory_history", "(entries, frames): records storages from now on; 0 entries stops."),
+    function<memory_history>("memory_history", "What was recorded, oldest first."),
+    function<host_memory_stats>("host_memory_stats", "Counters of pinned host memory."),
     kEnd};
 
 }  // namespace torch_tpu::python

@@ -16,6 +16,7 @@ PyObject* create_module() {
     if (PyModule_AddFunctions(module.get(), table) != 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_minor", TORCH_TPU_TORCH_MINOR) != 0) return nullptr;
   runtime::hooks::set_call_site(&call_site);
+  aten::set_stack_source(&call_stack);
   return module.release();
 }
 

@@ -2,8 +2,10 @@
 
 #include "aten/index_check.h"
 #include "aten/modes.h"
+#include "aten/op_cache.h"
 #include "aten/sync_debug.h"
 #include "base/env.h"
+#include "store/compile_options.h"
 
 namespace torch_tpu::python {
 namespace {
@@ -64,6 +66,19 @@ PyObject* set_index_check(PyObject* const* arguments, Py_ssize_t count) {
   return none().release();
 }
 
+PyObject* allow_excess_precision(PyObject* const*, Py_ssize_t) {
+  return from(store::allow_excess_precision()).release();
+}
+PyObject* set_allow_excess_precision(PyObject* const* arguments, Py_ssize_t count) {
+  bool on = false;
+  if (!expect_count("set_allow_excess_precision", count, 1) || !to_bool(arguments[0], &on)) return nullptr;
+  if (on != store::allow_excess_precision()) {
+    store::set_allow_excess_precision(on);
+    aten::OpCache::instance().clear();  // its entries hold programs of the other kind
+  }
+  return none().release();
+}
+
 // [(name, type, default, stage, documentation)].
 PyObject* environment_variables(PyObject* const*, Py_ssize_t) {
   Ref list(PyList_New(0));
@@ -100,6 +115,8 @@ PyMethodDef settings_functions[] = {
     function<set_sync_debug_mode>("set_sync_debug_mode", "('default' | 'warn' | 'error')"),
     function<index_check>("index_check", "'off', 'late' or 'call'."),
     function<set_index_check>("set_index_check", "('off' | 'late' | 'call')"),
+    function<allow_excess_precision>("allow_excess_precision", "May the compiler elide casts to a narrower dtype and back?"),
+    function<set_allow_excess_precision>("set_allow_excess_precision", "(on)"),
     function<environment_variables>("environment_variables", "[(name, type, default, stage, documentation)]"),
     function<check_environment>("check_environment", "Raises ValueError for the first variable that does not parse."),
     kEnd};
