@@ -18,15 +18,11 @@ namespace {
 class MetaTensors {
  public:
   at::Tensor twin(const at::Tensor& t) {
-    if (!t.defined()) return t;
-    at::Tensor meta;
-    if (t.is_privateuseone()) {
-      meta = on_storage(storage_for(slot_of(t)), t);
-    } else {
-      meta = on_storage(new_storage(t.storage().nbytes()), t);
-    }
+    // Numbers in host memory stay what they are: meta kernels take them beside meta tensors.
+    if (!t.defined() || !t.is_privateuseone()) return t;
+    at::Tensor meta = on_storage(storage_for(slot_of(t)), t);
     auto* impl = meta.unsafeGetTensorImpl();
-    impl->set_wrapped_number(t.unsafeGetTensorImpl()->is_wrapped_number());
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
     if (t.is_conj()) impl->_set_conj(true);
     if (t.is_neg()) impl->_set_neg(true);
     return meta;

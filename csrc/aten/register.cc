@@ -24,12 +24,13 @@ std::vector<std::string>& names() {
 
 void add(torch::Library& m, std::set<std::string>& seen, Plan plan) {
   const std::string name = plan.name;
-  if (!seen.insert(name).second) return;  // a row of its own goes before the form that another row implies
+  // A kernel written by hand goes before a row; a row of its own before the form that another row implies.
+  if (plan.op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !seen.insert(name).second) return;
   names().push_back(name);
   m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>(std::move(plan))));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+void register_all(torch::Library& m) {
   std::set<std::string> seen;
   std::vector<std::pair<const ops::Row*, Plan>> bases;
   for (const ops::Row& row : ops::table()) {
@@ -46,13 +47,20 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     for (Plan& variant : plans_of_variants(*row, plan)) add(m, seen, std::move(variant));
 }
 
-// Under memory pressure the cached numbers go; programs stay, they cost no device memory worth their compile.
-const bool reclaims = [] {
-  runtime::add_reclaimer(&clear_scalar_cache);
-  return true;
-}();
-
 }  // namespace
+
+void register_rows() {
+  // Not a TORCH_LIBRARY_IMPL block: rows are built from tables of other files, whose initialisers may run later than
+  // this file's. Leaked, as those blocks are.
+  static auto* library = [] {
+    auto* l = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+    register_all(*l);
+    // Under memory pressure the cached numbers go; programs stay, they cost no device memory worth their compile.
+    runtime::add_reclaimer(&clear_scalar_cache);
+    return l;
+  }();
+  static_cast<void>(library);
+}
 
 const std::vector<std::string>& row_problems() { return problems(); }
 const std::vector<std::string>& registered_ops() { return names(); }

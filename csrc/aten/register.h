@@ -6,6 +6,9 @@
 
 namespace torch_tpu::aten {
 
+// Registers every row with PyTorch, once. Called when the extension module is initialised.
+void register_rows();
+
 // Rows that could not be registered, with the reason. Empty in a good build; a test looks.
 const std::vector<std::string>& row_problems();
 // Every overload that a row serves.

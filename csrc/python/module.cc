@@ -1,4 +1,5 @@
 // torch_tpu._C: loading it registers the device with PyTorch; its functions are what the Python package is built on.
+#include "aten/register.h"
 #include "python/functions.h"
 
 #include "python/call_site.h"
@@ -23,4 +24,7 @@ PyObject* create_module() {
 }  // namespace
 }  // namespace torch_tpu::python
 
-PyMODINIT_FUNC PyInit__C() { return torch_tpu::python::create_module(); }
+PyMODINIT_FUNC PyInit__C() {
+  torch_tpu::aten::register_rows();
+  return torch_tpu::python::create_module();
+}
