@@ -10,12 +10,6 @@ Expr reduce(Expr x, const Dims& dims, Value init, std::string_view combiner) {
   return dims.empty() ? x : x.with(x.b().reduce(x, init, dims, combiner));
 }
 
-Dims all_dims(int64_t rank) {
-  Dims dims(rank);
-  for (int64_t i = 0; i < rank; ++i) dims[i] = i;
-  return dims;
-}
-
 Rule reduction_in(int position, bool exact, ReductionBody body) {
   return [=](Context& c, const Args& args) -> Values {
     Value x = args.tensor(0);
