@@ -2,9 +2,6 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "aten/device.h"
 #include "aten/host_view.h"
 #include "aten/kernel.h"
@@ -27,14 +24,6 @@ const Plan& copy_plan() {
 bool covers_storage(const at::Tensor& t) {
   return t.storage_offset() == 0 && t.is_non_overlapping_and_dense() && !t.is_conj() && !t.is_neg() &&
          t.numel() * static_cast<int64_t>(t.itemsize()) == static_cast<int64_t>(t.storage().nbytes());
-}
-
-// Dimensions in memory order, outermost first.
-std::vector<int64_t> memory_order(const at::Tensor& t) {
-  std::vector<int64_t> order(t.dim());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); });
-  return order;
 }
 
 void copy_on_device(const at::Tensor& src, const at::Tensor& dst) {

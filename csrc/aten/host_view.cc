@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "aten/device.h"
@@ -79,10 +80,20 @@ void store_host(const at::Tensor& dense_host, const at::Tensor& destination, con
   slot->value = std::move(value);
 }
 
+std::vector<int64_t> memory_order(const at::Tensor& t) {
+  std::vector<int64_t> order(t.dim());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return t.stride(a) > t.stride(b); });
+  return order;
+}
+
 at::Tensor upload(const at::Tensor& host, int device) {
-  at::Tensor dense = host.resolve_conj().resolve_neg().contiguous();
+  at::Tensor dense = host.resolve_conj().resolve_neg();
+  if (!dense.is_non_overlapping_and_dense()) dense = dense.contiguous();
   at::Tensor result = empty_strided_on(device, dense.sizes(), dense.strides(), dense.scalar_type());
-  if (dense.numel() > 0) store_host(dense, result, dense.sizes().vec());
+  if (dense.numel() == 0) return result;
+  const at::Tensor in_order = dense.permute(memory_order(dense)).contiguous();
+  store_host(in_order, result, in_order.sizes().vec());
   return result;
 }
 

@@ -15,6 +15,9 @@ at::Tensor host_view(const at::Tensor& tensor, const char* op);
 // Uploads a CPU tensor as a new device tensor with the same sizes, dtype and (dense) strides.
 at::Tensor upload(const at::Tensor& host, int device);
 
+// Dimensions in memory order, outermost first.
+std::vector<int64_t> memory_order(const at::Tensor& tensor);
+
 // The value of a slot set to the contents of a CPU tensor that is dense and contiguous in memory order.
 void store_host(const at::Tensor& dense_host, const at::Tensor& destination, const Shape& buffer_shape);
 

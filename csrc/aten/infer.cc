@@ -1,6 +1,7 @@
 #include "aten/infer.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -177,7 +178,21 @@ void run_variant(const Call& call, Inference& result) {
 
 }  // namespace
 
+// PyTorch's own memory checks for in-place and out= kernels, which meta kernels written in Python leave out.
+static void check_overlap(const Call& call) {
+  const std::string& base = call.plan->functional.operator_name().name;
+  // Filling an expanded tensor is well defined: every element gets the one value.
+  if (base == "aten::fill" || base == "aten::zero") return;
+  for (const TensorUse& out : call.tensors) {
+    if (!out.written || out.tensor == nullptr) continue;
+    at::assert_no_internal_overlap(*out.tensor);
+    for (const TensorUse& in : call.tensors)
+      if (!in.written && in.tensor != nullptr && in.operand == out.operand && in.operand >= 0) at::assert_no_partial_overlap(*out.tensor, *in.tensor);
+  }
+}
+
 Inference infer(const Call& call) {
+  check_overlap(call);
   Inference result;
   MetaTensors twins;
   const Plan& plan = *call.plan;
