@@ -115,8 +115,10 @@ bool match_arguments(const c10::FunctionSchema& functional, const c10::FunctionS
   return true;
 }
 
+// An op for which PyTorch has a CPU kernel beside the composite (silu_backward) takes one of ours as well: PyTorch calls
+// it only where no gradient is asked for.
 bool is_composite_implicit(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 std::optional<Plan> variant_plan(const ops::Row& row, const Plan& base, const c10::OperatorName& name, Form form) {
@@ -154,6 +156,10 @@ std::optional<Plan> plan_for_row(const ops::Row& row, std::string* problem) {
   Plan plan(*op, *op);
   plan.row = &row;
   fill_args(plan);
+  for (int i : row.writes) {
+    plan.args[i].written = true;
+    plan.written.push_back(i);
+  }
   for (size_t i = 0; i < plan.args.size(); ++i) plan.args[i].functional = static_cast<int>(i);
   plan.form = plan.written.empty() ? Form::kFunctional : Form::kMutating;
   return plan;

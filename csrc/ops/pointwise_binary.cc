@@ -26,7 +26,17 @@ Values div_mode(Context& c, const Args& args) {
   if (mode.empty()) return result(c, x / y);
   if (mode == "floor") return result(c, floor_divide(x, y));
   if (mode != "trunc") return {c.fail("rounding_mode must be None, 'trunc' or 'floor', got '" + mode + "'")};
-  return result(c, is_float(x.dtype()) ? trunc(x / y) : x / y);
+  if (!is_float(x.dtype())) return result(c, x / y);
+  // PyTorch rounds the quotient to the result's dtype first, which may carry it over an integer.
+  return result(c, trunc((x / y).to(c.out().dtype)));
+}
+
+// Integer powers with a negative exponent are zero except for the bases 1 and -1.
+Expr power(Expr x, Expr y) {
+  if (!is_signed_integer(x.dtype())) return pow(x, y);
+  Expr odd = (y & y.like(1)) == 1;
+  Expr inverse = select(x == 1, 1.0, select(x == -1, select(odd, x, 1.0), x.like(0)));
+  return select(y < 0, inverse, pow(x, max(y, 0)));
 }
 
 // Exponents that Python code writes all the time cost one multiplication or root instead of a logarithm.
@@ -48,7 +58,7 @@ Values pow_scalar_exponent(Context& c, const Args& args) {
   if (std::optional<double> exponent = args.scalar_constant(1)) {
     if (std::optional<Expr> simple = simple_power(x, *exponent)) return result(c, *simple);
   }
-  return result(c, pow(x, operand(c, args, 1)));
+  return result(c, power(x, operand(c, args, 1)));
 }
 
 Expr fmax(Expr x, Expr y) { return is_float(x.dtype()) ? select(is_nan(x), y, select(is_nan(y), x, max(x, y))) : max(x, y); }
@@ -157,8 +167,8 @@ void add_arithmetic_rows(Rows& rows) {
       {"aten::remainder.Scalar_Tensor", binary(remainder)},
       {"aten::fmod.Tensor", binary("remainder")},
       {"aten::fmod.Scalar", binary("remainder")},
-      {"aten::pow.Tensor_Tensor", binary("power")},
-      {"aten::pow.Scalar", binary("power")},
+      {"aten::pow.Tensor_Tensor", binary(power)},
+      {"aten::pow.Scalar", binary(power)},
       Row{"aten::pow.Tensor_Scalar", pow_scalar_exponent}.specialising(1, {0, 0.5, 1, 2, 3, -0.5, -1, -2}),
       {"aten::maximum", binary("maximum")},
       {"aten::minimum", binary("minimum")},

@@ -35,12 +35,21 @@ Values clamp(Context& c, const Args& args) {
 Values fill(Context& c, const Args& args) { return {operand(c, args, 1, c.out().dtype)}; }
 Values zero(Context& c, const Args&) { return {c.b.zeros(c.out())}; }
 
+// complex32 has no element type on any engine.
+bool is_half_complex(Context& c) {
+  if (is_complex(c.out().dtype)) return false;
+  c.b.fail(ErrorCode::kNotImplemented, c.op + ": complex32 is not supported");
+  return true;
+}
+
 Values complex(Context& c, const Args& args) {
+  if (is_half_complex(c)) return {};
   DType part = real_of(c.out().dtype);
   return {c.b.complex(operand(c, args, 0, part), operand(c, args, 1, part))};
 }
 
 Values polar(Context& c, const Args& args) {
+  if (is_half_complex(c)) return {};
   DType part = real_of(c.out().dtype);
   Expr length = operand(c, args, 0, part), angle = operand(c, args, 1, part);
   return {c.b.complex(length * cos(angle), length * sin(angle))};

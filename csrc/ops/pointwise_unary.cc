@@ -69,11 +69,23 @@ Expr digamma(Expr x) {
   return select(x == 0, copy_sign(x.like(inf), -x), call("chlo.digamma", x));
 }
 
+// chlo's series does not reach below zero; the reflection formula does: psi1(x) = pi^2 / sin^2(pi x) - psi1(1 - x).
+Expr trigamma(Expr x) {
+  Expr low = x < 0.5;
+  Expr mirrored = select(low, 1.0 - x, x);
+  Expr value = call("chlo.polygamma", x.like(1), mirrored);
+  Expr sine = sin(x * pi);
+  return select(low, pi * pi / (sine * sine) - value, value);
+}
+
 Values polygamma(Context& c, const Args& args) {
   Expr x = operand(c, args, 1);
   const int64_t n = args.integer(0);
   if (n == 0) return result(c, digamma(x));
-  return result(c, call("chlo.polygamma", x.like(static_cast<double>(n)), x));
+  if (n == 1) return result(c, trigamma(x));
+  Expr order = x.like(static_cast<double>(n));
+  Expr value = exp(lgamma(order + 1)) * hurwitz_zeta(order + 1, x);
+  return result(c, n % 2 == 1 ? value : -value);
 }
 
 Expr is_infinite(Expr x) {
@@ -105,6 +117,12 @@ Values nan_to_num(Context& c, const Args& args) {
   return result(c, replace_special(operand(c, args, 0, args.tensor(0).dtype()), args));
 }
 
+// Written argument last (the only one in place).
+Values conjugate_into(Context& c, const Args& args) {
+  const Value written = args.tensor(args.size() - 1);
+  return {conj({c.b, as(c, args, 0, written.dtype(), written.shape())})};
+}
+
 Values frexp(Context& c, const Args& args) {
   auto [mantissa, exponent] = split_exponent(operand(c, args, 0, args.tensor(0).dtype()));
   return {mantissa, c.b.convert(exponent, c.out(1).dtype)};
@@ -124,7 +142,11 @@ void add_unary_rows(Rows& rows) {
       {"aten::atanh", unary("chlo.atanh")},
       {"aten::bitwise_not", unary("not")},
       {"aten::ceil", rounding(ceil)},
-      {"aten::conj_physical", unary(conj)},
+      // conj_physical itself is a composite of these.
+      {"aten::polygamma", polygamma},
+      {"aten::_conj_physical", unary(conj)},
+      {"aten::conj_physical_", conjugate_into},
+      {"aten::conj_physical.out", conjugate_into},  // writes its out= argument
       {"aten::cos", unary("cosine")},
       {"aten::cosh", unary("chlo.cosh")},
       {"aten::digamma", unary(digamma)},
@@ -149,7 +171,6 @@ void add_unary_rows(Rows& rows) {
       {"aten::logical_not", unary_exact([](Expr x) { return x == 0; })},
       {"aten::nan_to_num", nan_to_num},
       {"aten::neg", unary("negate")},
-      {"aten::polygamma", polygamma},
       {"aten::reciprocal", unary([](Expr x) { return 1.0 / x; })},
       {"aten::round", rounding([](Expr x) { return call("round_nearest_even", x); })},
       {"aten::round.decimals", round_decimals},

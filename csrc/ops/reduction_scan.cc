@@ -88,7 +88,7 @@ void add_scan_rows(Rows& rows) {
   rows.insert(rows.end(), {
       {"aten::cumsum", scan_rule(running_sum)},
       {"aten::cumprod", scan_rule(running_product)},
-      {"aten::_logcumsumexp", scan_rule(running_log_sum)},
+      {"aten::logcumsumexp", scan_rule(running_log_sum)},
       {"aten::cummax", extreme_rule(1, true)},
       {"aten::cummin", extreme_rule(1, false)},
       {"aten::_cummax_helper", extreme_rule(3, true)},

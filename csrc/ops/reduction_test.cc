@@ -49,7 +49,7 @@ TEST(Scans, TakeLogarithmicallyManySteps) {
   for (size_t at = module.value().find("stablehlo.pad"); at != std::string::npos; at = module.value().find("stablehlo.pad", at + 1)) ++pads;
   EXPECT_EQ(pads, 10u);
   expect_ok(RuleCall("aten::cummax").tensor(DType::kBF16, {3, 4}).integer(-1).module({{DType::kBF16, {3, 4}}, {DType::kI64, {3, 4}}}), "cummax");
-  expect_ok(RuleCall("aten::_logcumsumexp").tensor(DType::kF32, {}).integer(0).module({{DType::kF32, {}}}), "0-d");
+  expect_ok(RuleCall("aten::logcumsumexp").tensor(DType::kF32, {}).integer(0).module({{DType::kF32, {}}}), "0-d");
 }
 
 TEST(Creation, RangesAndTriangles) {

@@ -156,14 +156,6 @@ Expr spherical_j0(Expr x) {
   return select(abs(x) == kInf, 0.0, value);
 }
 
-// chlo.zeta is defined for s > 1; the poles of the Hurwitz zeta function at q = 0, -1, ... are +inf.
-Expr zeta(Expr s, Expr q) {
-  Expr value = call("chlo.zeta", s, q);
-  value = select((q <= 0) & (floor(q) == q), kInf, value);
-  value = select((q <= 0) & (floor(q) != q) & (floor(s) != s), kNan, value);
-  return select(s == 1, kInf, select(s < 1, kNan, value));
-}
-
 Expr machine_epsilon(Expr x) { return x.like(x.dtype() == DType::kF64 ? 0x1p-53 : 0x1p-24); }
 
 Value any_true(hlo::Builder& b, Value x) {
@@ -236,6 +228,25 @@ Expr incomplete_gamma(Expr a, Expr x, bool upper) {
 
 }  // namespace
 
+Expr hurwitz_zeta(Expr s, Expr q) {
+  hlo::Builder& b = s.b();
+  constexpr double kMaxShift = 10000;
+  Values shifted = b.while_loop(
+      {b.scalar(q.dtype(), 0), q, s.like(0)},
+      [](hlo::Builder& b, const Values& v) -> Values {
+        return {b.logical_and(b.lt(v[0], b.scalar(v[0].dtype(), kMaxShift)), any_true(b, b.lt(v[1], b.zeros_like(v[1]))))};
+      },
+      [&](hlo::Builder& b, const Values& v) -> Values {
+        Expr n{b, v[0]}, q{b, v[1]}, total{b, v[2]};
+        Expr negative = q < 0;
+        return {n + 1, select(negative, q + 1, q), select(negative, total + pow(q, -s), total)};
+      });
+  Expr value = call("chlo.zeta", s, q.with(shifted[1])) + q.with(shifted[2]);
+  value = select((q <= 0) & (floor(q) == q), kInf, value);
+  value = select((q <= 0) & (floor(q) != q) & (floor(s) != s), kNan, value);
+  return select(s == 1, kInf, select(s < 1, kNan, value));
+}
+
 void add_special_rows(Rows& rows) {
   const size_t first = rows.size();
   rows.insert(rows.end(), {
@@ -259,9 +270,9 @@ void add_special_rows(Rows& rows) {
       {"aten::special_log_ndtr", unary(log_ndtr)},
       {"aten::special_ndtri", unary(ndtri)},
       {"aten::special_entr", unary(entropy)},
-      {"aten::special_zeta", binary(zeta)},
-      {"aten::special_zeta.other_scalar", binary(zeta)},
-      {"aten::special_zeta.self_scalar", binary(zeta)},
+      {"aten::special_zeta", binary(hurwitz_zeta)},
+      {"aten::special_zeta.other_scalar", binary(hurwitz_zeta)},
+      {"aten::special_zeta.self_scalar", binary(hurwitz_zeta)},
       {"aten::igamma", binary([](Expr a, Expr x) { return incomplete_gamma(a, x, false); })},
       {"aten::igammac", binary([](Expr a, Expr x) { return incomplete_gamma(a, x, true); })},
   });
