@@ -34,12 +34,16 @@ struct Row {
   bool per_element = false;
   // `float` arguments (learning rates, momenta) are 0-d f64 operands in Arg::scalar instead of parts of the key.
   bool double_operands = false;
+  // Arguments that the op writes although its schema does not say so (native_batch_norm's running statistics). The
+  // rule returns an absent value for one that this call leaves unchanged.
+  std::vector<int> writes = {};
 
   Row& specialising(int arg, std::vector<double> values) { specialise[arg] = std::move(values); return *this; }
   Row& as_random() { random = true; return *this; }
   Row& as_indexing() { checks_index = true; return *this; }
   Row& as_pointwise() { pointwise = true; return *this; }
   Row& as_per_element() { per_element = true; return *this; }
+  Row& writing(std::vector<int> arguments) { writes = std::move(arguments); return *this; }
   Row& with_double_operands() { double_operands = true; return *this; }
   Row& only_on(Platform p) { only = p; return *this; }
 };
