@@ -47,9 +47,26 @@ namespace {
 
 constexpr int64_t kNoLimit = INT64_MAX;
 
+// Totals only grow; what is live is their difference. One atomic addition each way per quantity, and the statistics add
+// up whatever is running meanwhile.
+struct Quantity {
+  std::atomic<int64_t> gained{0}, lost{0}, peak{0};
+
+  int64_t live() const {
+    const int64_t lost_before = lost.load(std::memory_order_relaxed);
+    return gained.load(std::memory_order_relaxed) - lost_before;
+  }
+  void gain(int64_t amount) {
+    const int64_t now = gained.fetch_add(amount, std::memory_order_relaxed) + amount - lost.load(std::memory_order_relaxed);
+    int64_t seen = peak.load(std::memory_order_relaxed);
+    while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  void lose(int64_t amount) { lost.fetch_add(amount, std::memory_order_relaxed); }
+};
+
 struct alignas(64) Device {
-  std::atomic<int64_t> live{0}, peak{0}, freed{0};
-  std::atomic<int64_t> count{0}, count_peak{0}, frees{0};
+  Quantity bytes, count;
   std::atomic<int64_t> out_of_memory{0}, retries{0};
   // What reset_accumulated() subtracts.
   std::atomic<int64_t> base_allocated{0}, base_freed{0}, base_count{0}, base_frees{0};
@@ -85,12 +102,6 @@ Memory& memory() {
 }
 
 Device& device_of(int device) { return memory().devices[static_cast<size_t>(std::clamp(device, 0, kMaxDevices - 1))]; }
-
-void raise_to(std::atomic<int64_t>& peak, int64_t value) {
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
-}
 
 std::string in_words(int64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
@@ -135,17 +146,15 @@ std::map<std::pair<int64_t, std::string>, int64_t> HolderList::groups() {
 
 void account_allocation(BufferValue& value) {
   Device& d = device_of(value.device);
-  raise_to(d.peak, d.live.fetch_add(value.bytes, std::memory_order_relaxed) + value.bytes);
-  raise_to(d.count_peak, d.count.fetch_add(1, std::memory_order_relaxed) + 1);
+  d.bytes.gain(value.bytes);
+  d.count.gain(1);
   if (value.bytes >= kLargeValue && !pjrt::abandoned()) d.holders.add(value);
 }
 
 void account_free(BufferValue& value) {
   Device& d = device_of(value.device);
-  d.live.fetch_sub(value.bytes, std::memory_order_relaxed);
-  d.freed.fetch_add(value.bytes, std::memory_order_relaxed);
-  d.count.fetch_sub(1, std::memory_order_relaxed);
-  d.frees.fetch_add(1, std::memory_order_relaxed);
+  d.bytes.lose(value.bytes);
+  d.count.lose(1);
   if (value.bytes >= kLargeValue && !pjrt::abandoned()) d.holders.remove(value);
 }
 
@@ -153,7 +162,7 @@ Status admit(int device, int64_t bytes, const std::string& what) {
   Device& d = device_of(device);
   const auto fits = [&] {
     const int64_t limit = d.limit.load(std::memory_order_relaxed);
-    return limit == kNoLimit || d.live.load(std::memory_order_relaxed) <= limit - bytes;
+    return limit == kNoLimit || d.bytes.live() <= limit - bytes;
   };
   if (fits()) return {};
   d.retries.fetch_add(1, std::memory_order_relaxed);
@@ -168,7 +177,7 @@ Error out_of_memory(int device, int64_t bytes, const std::string& what) {
   Device& d = device_of(device);
   d.out_of_memory.fetch_add(1, std::memory_order_relaxed);
   std::string text = what + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) + ", live " +
-                     in_words(d.live.load()) + ", peak " + in_words(d.peak.load());
+                     in_words(d.bytes.live()) + ", peak " + in_words(d.bytes.peak.load());
   if (const int64_t limit = memory_limit(device); limit >= 0) text += ", limit " + in_words(limit);
   if (const std::string holders = largest_holders(d); !holders.empty()) text += "; largest: " + holders;
   return {ErrorCode::kOutOfMemory, std::move(text)};
@@ -194,14 +203,15 @@ void run_reclaimers() {
 MemoryCounters counters(int device) {
   Device& d = device_of(device);
   MemoryCounters c;
-  const int64_t freed = d.freed.load(), frees = d.frees.load();
-  c.allocated = d.live.load();
-  c.peak = std::max(d.peak.load(), c.allocated);
-  c.allocations = d.count.load();
-  c.allocations_peak = std::max(d.count_peak.load(), c.allocations);
-  c.total_allocated = c.allocated + freed - d.base_allocated.load();
+  const int64_t freed = d.bytes.lost.load(), allocated = d.bytes.gained.load();
+  const int64_t frees = d.count.lost.load(), allocations = d.count.gained.load();
+  c.allocated = allocated - freed;
+  c.peak = std::max(d.bytes.peak.load(), c.allocated);
+  c.allocations = allocations - frees;
+  c.allocations_peak = std::max(d.count.peak.load(), c.allocations);
+  c.total_allocated = allocated - d.base_allocated.load();
   c.total_freed = freed - d.base_freed.load();
-  c.allocations_total = c.allocations + frees - d.base_count.load();
+  c.allocations_total = allocations - d.base_count.load();
   c.frees_total = frees - d.base_frees.load();
   c.out_of_memory = d.out_of_memory.load();
   c.retries = d.retries.load();
@@ -211,17 +221,16 @@ MemoryCounters counters(int device) {
 
 void reset_peak(int device) {
   Device& d = device_of(device);
-  d.peak.store(d.live.load());
-  d.count_peak.store(d.count.load());
+  d.bytes.peak.store(d.bytes.live());
+  d.count.peak.store(d.count.live());
 }
 
 void reset_accumulated(int device) {
   Device& d = device_of(device);
-  const int64_t freed = d.freed.load(), frees = d.frees.load();
-  d.base_allocated.store(d.live.load() + freed);
-  d.base_freed.store(freed);
-  d.base_count.store(d.count.load() + frees);
-  d.base_frees.store(frees);
+  d.base_freed.store(d.bytes.lost.load());
+  d.base_allocated.store(d.bytes.gained.load());
+  d.base_frees.store(d.count.lost.load());
+  d.base_count.store(d.count.gained.load());
   d.out_of_memory.store(0);
   d.retries.store(0);
 }

@@ -31,6 +31,8 @@ class BufferValue {
   const int64_t bytes;
   // False for cached scalars, imports and exports: never donated, whatever the count says.
   std::atomic<bool> donatable;
+  // The op that made it (a plan's name, which lives for ever), for late errors; may be null.
+  const char* producer = nullptr;
 
  private:
   friend class ValueRef;
