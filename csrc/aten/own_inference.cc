@@ -1,4 +1,5 @@
 // Shape inference for ops that PyTorch gives no meta kernel.
+#include <ATen/AccumulateType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
@@ -47,12 +48,56 @@ void nothing_fresh(Stack* stack) {
   stack->push_back(self);
 }
 
+// No results at all.
+void no_results(Stack* stack) { stack->clear(); }
+
+// (input_gates, hidden_gates, hx, input_bias, hidden_bias)
+void gru_cell(Stack* stack) {
+  const at::Tensor hx = (*stack)[2].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty_like(hx));
+  stack->emplace_back(at::empty({hx.size(0), hx.size(1) * 5}, hx.options()));
+}
+
+// (grad_hy, workspace, has_bias)
+void gru_cell_backward(Stack* stack) {
+  const at::Tensor grad = (*stack)[0].toTensor();
+  const bool bias = (*stack)[2].toBool();
+  const int64_t width = grad.size(1) * 3;
+  stack->clear();
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({grad.size(0), width}, grad.options()));
+  stack->emplace_back(at::empty_like(grad));
+  for (int i = 0; i < 2; ++i) stack->emplace_back(bias ? at::empty({width}, grad.options()) : at::Tensor());
+}
+
+// (grad_hy?, grad_cy?, cx, cy, workspace, has_bias)
+void lstm_cell_backward(Stack* stack) {
+  const at::Tensor cx = (*stack)[2].toTensor();
+  const bool bias = (*stack)[5].toBool();
+  stack->clear();
+  stack->emplace_back(at::empty({cx.size(0), cx.size(1) * 4}, cx.options()));
+  stack->emplace_back(at::empty_like(cx));
+  stack->emplace_back(bias ? at::empty({cx.size(1) * 4}, cx.options()) : at::Tensor());
+}
+
+// (input, running_mean, running_var, momentum)
+void batch_norm_update_stats(Stack* stack) {
+  const at::Tensor input = (*stack)[0].toTensor();
+  const auto options = input.options().dtype(at::toAccumulateType(input.scalar_type(), c10::DeviceType::CUDA));
+  stack->clear();
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({input.size(1)}, options));
+}
+
 }  // namespace
 
 OwnInference own_inference(const std::string& functional_name) {
   static const std::map<std::string, OwnInference> table = {
       {"aten::convolution_overrideable", &convolution},
       {"aten::convolution_backward_overrideable", &convolution_backward},
+      {"aten::_thnn_fused_gru_cell", &gru_cell},
+      {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
+      {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward},
+      {"aten::batch_norm_update_stats", &batch_norm_update_stats},
       {"aten::_standard_gamma", &like_first},
       {"aten::poisson", &like_first},
       {"aten::binomial", &like_first},
@@ -60,6 +105,11 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::random_.from", &nothing_fresh},
       {"aten::random_.to", &nothing_fresh},
       {"aten::put_", &nothing_fresh},
+      {"aten::_sample_dirichlet", &like_first},
+      {"aten::glu_jvp", &like_first},
+      {"aten::mish_backward", &like_first},
+      {"aten::_cummax_helper", &no_results},
+      {"aten::_cummin_helper", &no_results},
   };
   auto found = table.find(functional_name);
   return found == table.end() ? nullptr : found->second;

@@ -64,7 +64,8 @@ void Emitter::add_parameters(Entry& entry) {
     parameter_[i] = parameters_++;
     entry.operands.push_back(static_cast<int>(i));
   }
-  if (plan_.row->random) {
+  const int when = plan_.row->random_when;
+  if (plan_.row->random && (when < 0 || call_.arguments[when].toDouble() != 0)) {
     rng_ = b_.parameter({DType::kU64, {2}});
     entry.rng_parameter = parameters_++;
   }
@@ -320,6 +321,7 @@ Result<std::string> Emitter::emit(Entry& entry) {
     outputs_.push_back(b_.convert(bad, DType::kI32));
   }
   if (b_.error()) return *b_.error();
+  entry.rng_blocks = static_cast<uint64_t>(context.random_blocks);
   add_donations(entry);
   entry.output_count = static_cast<int>(outputs_.size());
   for (const auto& f : entry.fresh) entry.bytes += f.bytes;
@@ -373,8 +375,8 @@ EntryRef make_entry(const Call& call) {
     if (!entry->fresh.empty()) count = element_count(entry->fresh[0].meta.sizes);
     for (const TensorUse& use : call.tensors)
       if (use.written && use.tensor != nullptr) count = std::max<int64_t>(count, use.tensor->numel());
-    // Elements of up to 64 bits and rejection attempts draw from one block each; see ops/README.md.
-    entry->rng_blocks = static_cast<uint64_t>(std::max<int64_t>(count, 1));
+    // Wider elements and rejections reuse their block's counter with another draw (ops/philox.h).
+    if (entry->rng_blocks == 0) entry->rng_blocks = static_cast<uint64_t>(std::max<int64_t>((count + 3) / 4, 1));
   }
   if (entry->output_count == 0) return entry;
   store::Request request;

@@ -114,6 +114,8 @@ class Context {
 
   // For rows marked random: a u64[2] operand {seed, offset} of this call's generator.
   Value rng_state;
+  // Philox blocks that this call uses; 0: one for every four elements of the largest result or written argument.
+  int64_t random_blocks = 0;
 
   // Reports that `bad` (bool, any shape) must be all false: an index out of range. Collected into one word per
   // program; whether and when the user sees the error is the runtime's business. Only when `index_checks` is set.

@@ -24,6 +24,8 @@ struct Row {
   // Consumes random numbers: Context::rng_state is set. The host's generator advances by this many 4-word Philox
   // blocks, from the element count of the first result.
   bool random = false;
+  // With `random`: only when this double argument is not zero (attention's dropout_p).
+  int random_when = -1;
   // Calls Context::check_index.
   bool checks_index = false;
   // All operands and results broadcast to one shape and no dimension has a meaning (may be collapsed in the key).
@@ -40,6 +42,7 @@ struct Row {
 
   Row& specialising(int arg, std::vector<double> values) { specialise[arg] = std::move(values); return *this; }
   Row& as_random() { random = true; return *this; }
+  Row& as_random_when(int argument) { random = true; random_when = argument; return *this; }
   Row& as_indexing() { checks_index = true; return *this; }
   Row& as_pointwise() { pointwise = true; return *this; }
   Row& as_per_element() { per_element = true; return *this; }
