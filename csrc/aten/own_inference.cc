@@ -41,6 +41,13 @@ void like_first(Stack* stack) {
   stack->emplace_back(at::empty_like(first));
 }
 
+// A result like argument 1 (gradients: grad, self, ...).
+void like_second(Stack* stack) {
+  const at::Tensor second = (*stack)[1].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty_like(second, at::MemoryFormat::Contiguous));
+}
+
 // Results that are the written arguments themselves.
 void nothing_fresh(Stack* stack) {
   const c10::IValue self = (*stack)[0];
@@ -99,6 +106,8 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward},
       {"aten::batch_norm_update_stats", &batch_norm_update_stats},
       {"aten::_standard_gamma", &like_first},
+      {"aten::multi_margin_loss_backward", &like_second},
+      {"aten::multilabel_margin_loss_backward", &like_second},
       {"aten::poisson", &like_first},
       {"aten::binomial", &like_first},
       {"aten::random_", &nothing_fresh},
