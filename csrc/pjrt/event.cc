@@ -1,0 +1,81 @@
+#include <atomic>
+
+#include "pjrt/arguments.h"
+#include "pjrt/client.h"
+
+namespace torch_tpu::pjrt {
+namespace {
+
+std::atomic<bool> gone{false};
+
+struct Waiter {
+  const Plugin* plugin;
+  std::function<void(Status)> fn;
+};
+
+void finish(Waiter* waiter, Status status) {
+  try {
+    waiter->fn(std::move(status));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): there is no frame of ours above an engine thread that could take it
+  }
+  delete waiter;
+}
+
+void on_ready_trampoline(PJRT_Error* error, void* user_arg) {
+  auto* waiter = static_cast<Waiter*>(user_arg);
+  finish(waiter, waiter->plugin->status(error));
+}
+
+}  // namespace
+
+void abandon_all() { gone.store(true, std::memory_order_relaxed); }
+bool abandoned() { return gone.load(std::memory_order_relaxed); }
+
+Event Event::failed(Error error) {
+  Event event;
+  event.failure_ = std::make_unique<Error>(std::move(error));
+  return event;
+}
+
+Event& Event::operator=(Event&& o) noexcept {
+  if (this != &o) {
+    this->~Event();
+    new (this) Event(std::move(o));
+  }
+  return *this;
+}
+
+Event::~Event() {
+  if (event_ == nullptr || abandoned()) return;
+  Arguments<PJRT_Event_Destroy_Args> args(*plugin_);
+  args->event = event_;
+  (void)call(*plugin_, plugin_->api()->PJRT_Event_Destroy, args);
+}
+
+bool Event::ready() const {
+  if (event_ == nullptr || abandoned()) return true;
+  Arguments<PJRT_Event_IsReady_Args> args(*plugin_);
+  args->event = event_;
+  return !call(*plugin_, plugin_->api()->PJRT_Event_IsReady, args).ok() || args->is_ready;
+}
+
+Status Event::wait() const {
+  if (failure_) return *failure_;
+  if (event_ == nullptr) return {};
+  if (abandoned()) return abandoned_error();
+  Arguments<PJRT_Event_Await_Args> args(*plugin_);
+  args->event = event_;
+  return call(*plugin_, plugin_->api()->PJRT_Event_Await, args);
+}
+
+void Event::on_ready(std::function<void(Status)> fn) const {
+  auto* waiter = new Waiter{plugin_, std::move(fn)};
+  if (event_ == nullptr || abandoned()) return finish(waiter, wait());
+  Arguments<PJRT_Event_OnReady_Args> args(*plugin_);
+  args->event = event_;
+  args->callback = on_ready_trampoline;
+  args->user_arg = waiter;
+  if (Status status = call(*plugin_, plugin_->api()->PJRT_Event_OnReady, args); !status.ok()) finish(waiter, std::move(status));
+}
+
+}  // namespace torch_tpu::pjrt
