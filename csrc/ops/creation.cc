@@ -21,13 +21,14 @@ Values arange(Context& c, const Args& args, int start, int step) {
 // The dtype that linspace steps in: the result's own for floats, f64 for integers, which are truncated at the end.
 DType step_dtype(DType dtype) { return is_float(dtype) || is_complex(dtype) ? compute_dtype(dtype) : DType::kF64; }
 
-// Counted from the nearer end, so that both ends are hit exactly. The ends take the result's dtype before anything else.
+// Counted from the nearer end, so that both ends are hit exactly. Two ends and more take
+// the result's dtype before anything else.
 Expr evenly_spaced(Context& c, const Args& args) {
   const DType dtype = step_dtype(c.out().dtype);
   const int64_t steps = args.integer(2);
+  if (steps <= 1) return operand(c, args, 0, dtype);
   Expr start = operand(c, args, 0, c.out().dtype).to(dtype), end = operand(c, args, 1, c.out().dtype).to(dtype);
-  if (steps <= 1) return start;
-  Expr step = (end - start) / static_cast<double>(steps - 1);
+  Expr step = (end - start) / opaque_like(start, static_cast<double>(steps - 1));
   Expr index = positions(c, DType::kI64);
   Expr from_start = index.to(dtype);
   Expr from_end = (static_cast<double>(steps - 1) - index).to(dtype);

@@ -57,6 +57,16 @@ inline Expr operator^(Expr x, Expr y) { return call("xor", x, y); }
 inline Expr operator!(Expr x) { return call("not", x); }
 inline Expr operator~(Expr x) { return call("not", x); }
 
+// A 0-d x, hidden from constant folding. Engines replace a division by a constant with a product by its reciprocal, which
+// is off by one rounding (the mean of 41 ones would not be 1); a hidden divisor is divided by.
+inline Expr opaque(Expr x) { return x.with(x.b().optimization_barrier({x.value()})[0]); }
+// v in every element of x's shape, hidden.
+inline Expr opaque_like(Expr x, double v) {
+  const hlo::Type type{x.dtype(), {}};
+  Expr number = opaque(x.with(is_complex(x.dtype()) ? x.b().constant_complex(type, v) : x.b().constant(type, v)));
+  return x.with(x.b().broadcast(number, x.value().shape()));
+}
+
 inline Expr select(Expr pred, Expr x, Expr y) { return x.with(x.b().select(pred, x, y)); }
 inline Expr select(Expr pred, Expr x, double y) { return select(pred, x, x.like(y)); }
 inline Expr select(Expr pred, double x, Expr y) { return select(pred, y.like(x), y); }

@@ -52,7 +52,7 @@ Values round_decimals(Context& c, const Args& args) {
   Expr x = operand(c, args, 0);
   if (!is_float(x.dtype())) return result(c, x);
   const int64_t decimals = args.integer(1);
-  const double scale = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  Expr scale = opaque_like(x, std::pow(10.0, static_cast<double>(std::abs(decimals))));
   Expr scaled = decimals >= 0 ? x * scale : x / scale;
   Expr rounded = call("round_nearest_even", scaled);
   return result(c, decimals >= 0 ? rounded / scale : rounded * scale);
@@ -86,6 +86,15 @@ Values polygamma(Context& c, const Args& args) {
   Expr order = x.like(static_cast<double>(n));
   Expr value = exp(lgamma(order + 1)) * hurwitz_zeta(order + 1, x);
   return result(c, n % 2 == 1 ? value : -value);
+}
+
+// log of the multivariate gamma function: sum of lgamma(x - j / 2) over j < p, plus p (p - 1) / 4 log(pi).
+Values mvlgamma(Context& c, const Args& args) {
+  Expr x = operand(c, args, 0);
+  const int64_t p = args.integer(1);
+  Expr total = x.like(static_cast<double>(p * (p - 1)) / 4 * std::log(pi));
+  for (int64_t j = 0; j < p; ++j) total = total + lgamma(x - static_cast<double>(j) / 2);
+  return result(c, total);
 }
 
 Expr is_infinite(Expr x) {
@@ -169,6 +178,7 @@ void add_unary_rows(Rows& rows) {
       {"aten::log1p", unary("log_plus_one")},
       {"aten::log2", unary(log2)},
       {"aten::logical_not", unary_exact([](Expr x) { return x == 0; })},
+      {"aten::mvlgamma", mvlgamma},
       {"aten::nan_to_num", nan_to_num},
       {"aten::neg", unary("negate")},
       {"aten::reciprocal", unary([](Expr x) { return 1.0 / x; })},

@@ -60,12 +60,10 @@ Values arg_extreme(Context& c, const Args& args, bool greatest) {
   return {finish(c, first_position(x, extreme, dim))};
 }
 
-Rule aminmax(int position) {
-  return [=](Context& c, const Args& args) -> Values {
-    Expr x{c.b, args.tensor(0)};
-    const Dims dims = reduced_dims(args, position, x.value().rank());
-    return {finish(c, smallest(x, dims), 0), finish(c, largest(x, dims), 1)};
-  };
+Values aminmax(Context& c, const Args& args) {
+  Expr x{c.b, args.tensor(0)};
+  const Dims dims = reduced_dims(args, 1, x.value().rank());
+  return {finish(c, smallest(x, dims), 0), finish(c, largest(x, dims), 1)};
 }
 
 }  // namespace
@@ -90,7 +88,8 @@ Expr all(Expr x, const Dims& dims) { return reduce(x, dims, x.b().scalar_int(DTy
 
 Expr count(Expr x, const Dims& dims) {
   DType dtype = real_of(x.dtype());
-  return x.with(dims.empty() ? x.b().scalar_int(dtype, 1) : x.b().extents(x, dims, dtype));
+  if (dims.empty()) return x.with(x.b().scalar_int(dtype, 1));
+  return opaque(x.with(x.b().extents(x, dims, dtype)));
 }
 
 Expr mean(Expr x, const Dims& dims) {
@@ -148,9 +147,7 @@ void add_extreme_rows(Rows& rows) {
       {"aten::min.dim", [](Context& c, const Args& args) { return extreme_with_index(c, args, false); }},
       {"aten::argmax", [](Context& c, const Args& args) { return arg_extreme(c, args, true); }},
       {"aten::argmin", [](Context& c, const Args& args) { return arg_extreme(c, args, false); }},
-      {"aten::aminmax", aminmax(1)},
-      {"aten::_aminmax", aminmax(-1)},
-      {"aten::_aminmax.dim", aminmax(1)},
+      {"aten::aminmax", aminmax},
   });
 }
 
