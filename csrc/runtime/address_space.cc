@@ -312,6 +312,7 @@ void for_each(const std::function<void(Slot&, void*)>& visit) {
 
 void lock_all() {
   Space& s = space();
+  s.visiting.lock();
   for (SizeClass& size_class : s.classes) size_class.mutex.lock();
   s.fallback_mutex.lock();
 }
@@ -320,6 +321,7 @@ void unlock_all() {
   Space& s = space();
   s.fallback_mutex.unlock();
   for (SizeClass& size_class : s.classes) size_class.mutex.unlock();
+  s.visiting.unlock();
 }
 
 Usage usage() {

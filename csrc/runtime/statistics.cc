@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "pjrt/client.h"
+#include "runtime/engine.h"
 
 namespace torch_tpu::runtime {
 namespace {
@@ -26,14 +26,14 @@ Totals& totals() {
 
 void count_fallback(const std::string& op) {
   totals().fallbacks.fetch_add(1, std::memory_order_relaxed);
-  if (pjrt::abandoned()) return;
+  if (Engine::in_bad_fork()) return;
   Fallbacks& f = fallbacks();
   std::lock_guard lock(f.mutex);
   ++f.by_op[op];
 }
 
 std::map<std::string, int64_t> fallbacks_by_op() {
-  if (pjrt::abandoned()) return {};
+  if (Engine::in_bad_fork()) return {};
   Fallbacks& f = fallbacks();
   std::lock_guard lock(f.mutex);
   return f.by_op;

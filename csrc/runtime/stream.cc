@@ -16,8 +16,10 @@ namespace {
 
 using Token = std::shared_ptr<pjrt::Event>;
 
-// Above this many tokens a submission looks for completed ones, so that a loop that never synchronises stays bounded.
-constexpr size_t kSweepAbove = 64;
+// A submission looks at this many of the oldest tokens, so that a loop that never synchronises stays bounded; when one
+// of those runs on while others finish, above this many all are looked at.
+constexpr size_t kLookedAt = 2;
+constexpr size_t kSweepAbove = 128;
 
 struct Tokens {
   std::deque<Token> outstanding;
@@ -110,13 +112,41 @@ Stream exchange_stream(Stream stream) {
 // Priorities are accepted and mean nothing: the engine orders work by data.
 Stream new_stream(int device, int) { return {device, next_stream.fetch_add(1, std::memory_order_relaxed)}; }
 
+namespace {
+
+// Takes completed tokens off the front, at most `oldest.size()` of them, for destruction after the lock is released.
+void retire_oldest(Device& device, Tokens& tokens, std::array<Token, kLookedAt>& oldest) {
+  for (Token& old : oldest) {
+    if (tokens.outstanding.empty() || !tokens.outstanding.front()->ready()) break;
+    old = std::move(tokens.outstanding.front());
+    tokens.outstanding.pop_front();
+    device.count.fetch_sub(1, std::memory_order_relaxed);
+    if (tokens.failure.ok()) tokens.failure = old->wait();
+  }
+}
+
+}  // namespace
+
+bool needs_token(int device, bool runs_inline) {
+  if (!runs_inline) return true;
+  Device& d = device_of(device);
+  if (d.count.load(std::memory_order_relaxed) == 0 || pjrt::abandoned()) return false;
+  std::array<Token, kLookedAt> oldest;
+  std::lock_guard lock(d.mutex);
+  retire_oldest(d, d.main, oldest);
+  return d.count.load(std::memory_order_relaxed) != 0;
+}
+
 void leave_token(int device, pjrt::Event completion) {
   if (!completion || pjrt::abandoned()) return;
   auto token = std::make_shared<pjrt::Event>(std::move(completion));
   Device& d = device_of(device);
+  // Destroyed after the lock is released.
+  std::array<Token, kLookedAt> oldest;
   std::vector<Token> done;
   std::lock_guard lock(d.mutex);
   Tokens& tokens = d.of(current_stream(device).id);
+  retire_oldest(d, tokens, oldest);
   tokens.outstanding.push_back(std::move(token));
   d.count.fetch_add(1, std::memory_order_relaxed);
   if (tokens.outstanding.size() > tokens.sweep_at) done = sweep(d, tokens);

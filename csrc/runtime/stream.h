@@ -25,6 +25,10 @@ Stream current_stream(int device);
 Stream exchange_stream(Stream stream);
 Stream new_stream(int device, int priority = 0);
 
+// Must the submission about to be made leave a token? Always, unless its program runs inside the submitting call
+// (`runs_inline`) and nothing it could wait for is unfinished: the engine queues even the smallest program whose inputs
+// are not ready yet. Costs one relaxed load when the device is idle.
+bool needs_token(int device, bool runs_inline);
 // Leaves a token for work submitted now on the device's current stream.
 void leave_token(int device, pjrt::Event completion);
 bool query(Stream stream);

@@ -123,6 +123,24 @@ TEST_F(StreamTest, ElapsedTimeIsThatOfTheWorkBetween) {
   EXPECT_FALSE(begin.elapsed_to(EventRecord()).ok());
 }
 
+// A program small enough to run inside Execute is queued all the same when its input is not ready.
+TEST_F(StreamTest, AnInlineProgramBehindUnfinishedWorkNeedsAToken) {
+  const pjrt::Executable small = compile(R"(module { func.func @main(%x: tensor<1000000xf32>) -> tensor<4xf32> {
+      %y = stablehlo.slice %x [0:4] : (tensor<1000000xf32>) -> tensor<4xf32> return %y : tensor<4xf32> } })");
+  EXPECT_FALSE(needs_token(0, true));
+  EXPECT_TRUE(needs_token(0, false));
+  testing::Submitted first = submit(slow_program(), upload(std::vector<float>(1'000'000, 1.0F)));
+  leave_token(0, std::move(first.completion));
+  EXPECT_FALSE(needs_token(1, true)) << "the other device is idle";
+  ASSERT_TRUE(needs_token(0, true));
+  testing::Submitted second = submit(small, first.result);
+  EXPECT_FALSE(second.completion.ready());
+  leave_token(0, std::move(second.completion));
+  EXPECT_EQ(outstanding(0), 2);
+  EXPECT_TRUE(synchronize({0, 0}).ok());
+  EXPECT_FALSE(needs_token(0, true));
+}
+
 TEST_F(StreamTest, ManySmallSubmissionsStayBounded) {
   const pjrt::Executable program = compile(testing::doubling(4096));
   ValueRef x = upload(std::vector<float>(4096, 1.0F));

@@ -3,7 +3,7 @@
 #include <deque>
 #include <mutex>
 
-#include "pjrt/client.h"
+#include "runtime/engine.h"
 
 namespace torch_tpu::store {
 namespace {
@@ -30,7 +30,7 @@ void append_to_log(CompileRecord record) {
 }
 
 std::vector<CompileRecord> compile_log() {
-  if (pjrt::abandoned()) return {};
+  if (runtime::Engine::in_bad_fork()) return {};
   Log& l = log();
   std::lock_guard lock(l.mutex);
   return {l.records.begin(), l.records.end()};

@@ -1,5 +1,6 @@
 #include "store/compile_options.h"
 
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -18,14 +19,19 @@ Unknown& unknown() {
   return *instance;
 }
 
+std::atomic<bool> excess_precision{false};
+
 }  // namespace
+
+bool allow_excess_precision() { return excess_precision.load(std::memory_order_relaxed); }
+void set_allow_excess_precision(bool on) { excess_precision.store(on); }
 
 pjrt::CompileOptions compile_options(const pjrt::Client& client, Profile profile, int device) {
   pjrt::CompileOptions options;
   options.portable = client.portable_executables();
   options.device = device;
   // Without the first XLA:CPU drops NaN in maximum and minimum; without the second it elides bf16 round trips.
-  options.overrides = {{"xla_cpu_enable_fast_min_max", false}, {"xla_allow_excess_precision", false}};
+  options.overrides = {{"xla_cpu_enable_fast_min_max", false}, {"xla_allow_excess_precision", allow_excess_precision()}};
   if (profile == Profile::kFast && client.platform() == pjrt::PlatformKind::kCpu) {
     options.overrides["xla_cpu_use_fusion_emitters"] = false;
     options.overrides["xla_backend_optimization_level"] = int64_t{0};

@@ -11,4 +11,9 @@ namespace torch_tpu::store {
 // compile_options() then leaves it out.
 bool learn_unknown_option(const pjrt::Client& client, const Error& error);
 
+// torch.backends.tpu.allow_excess_precision: may the compiler elide a cast to a narrower dtype and back? Off at first;
+// concerns programs requested from then on (the option is part of their key).
+bool allow_excess_precision();
+void set_allow_excess_precision(bool on);
+
 }  // namespace torch_tpu::store

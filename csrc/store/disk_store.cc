@@ -30,6 +30,8 @@ constexpr uint32_t kLongestFacts = 64 * 1024;
 constexpr std::string_view kProgramSuffix = ".program", kLockSuffix = ".lock", kTemporaryPrefix = ".writing-";
 // A temporary file this old belongs to a process that died.
 constexpr double kAbandonedSeconds = 3600;
+// This part of the limit may be written before the folder is measured again.
+constexpr int64_t kUnseenPart = 64;
 
 struct Header {
   char magic[8];
@@ -238,14 +240,15 @@ bool DiskStore::save(const std::string& key, const StoredProgram& program) {
     (void)unlink(temporary.c_str());
     return false;
   }
-  bool over = false;
+  // Measuring a folder of a hundred thousand files takes a second. So it is done once this process has written a
+  // noticeable part of the limit, and otherwise for one key in 256, which bounds what many short processes add.
+  bool measure = key.starts_with("00");
   {
     std::lock_guard lock(mutex_);
-    // Other processes write too, so the first look counts everything, and later ones happen when we think it is full.
-    if (bytes_ >= 0) bytes_ += static_cast<int64_t>(sizeof header + rest.size());
-    over = limit_ >= 0 && (bytes_ < 0 || bytes_ > limit_);
+    unseen_ += static_cast<int64_t>(sizeof header + rest.size());
+    measure = measure || unseen_ > limit_ / kUnseenPart;
   }
-  if (over) enforce_limit();
+  if (measure) enforce_limit();
   return true;
 }
 
@@ -305,8 +308,6 @@ int64_t DiskStore::clear() {
     if (!is_program(file) && !left_over) continue;
     if (unlink((directory_ + "/" + file.name).c_str()) == 0 && is_program(file)) ++removed;
   }
-  std::lock_guard lock(mutex_);
-  bytes_ = -1;
   return removed;
 }
 
@@ -320,17 +321,16 @@ void DiskStore::enforce_limit() {
       (void)unlink((directory_ + "/" + file.name).c_str());
     if (is_program(file)) total += file.bytes;
   }
-  if (total > limit_) {
+  if (total > limit_ - limit_ / kUnseenPart) {
     std::erase_if(files, [](const Listed& file) { return !is_program(file); });
     std::sort(files.begin(), files.end(), [](const Listed& a, const Listed& b) { return a.modified < b.modified; });
-    // A little below the limit, so that the next program does not list the folder again.
     for (const Listed& file : files) {
       if (total <= limit_ / 10 * 9) break;
       if (unlink((directory_ + "/" + file.name).c_str()) == 0) total -= file.bytes;
     }
   }
   std::lock_guard lock(mutex_);
-  bytes_ = total;
+  unseen_ = 0;
 }
 
 std::string configured_directory() {

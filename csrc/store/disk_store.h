@@ -61,7 +61,7 @@ class DiskStore {
   std::vector<DiskEntry> entries() const;
   // Removes every program, lock and left-over; returns the number of programs removed.
   int64_t clear();
-  // Removes the programs unused for longest until at most 9/10 of the limit is left.
+  // Measures the folder; when it nears the limit, removes the programs unused for longest until 9/10 of it are left.
   void enforce_limit();
 
  private:
@@ -70,7 +70,7 @@ class DiskStore {
   std::string directory_, why_off_;
   int64_t limit_ = -1;
   std::mutex mutex_;
-  int64_t bytes_ = -1;  // guarded by mutex_: what the folder is thought to hold; -1 not looked yet
+  int64_t unseen_ = 0;  // guarded by mutex_: bytes written since the folder was last measured
 };
 
 // Where the store belongs: TORCH_TPU_CACHE_DIR, else XDG_CACHE_HOME/torch_tpu, else ~/.cache/torch_tpu; "" when it is

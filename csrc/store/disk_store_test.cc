@@ -155,8 +155,8 @@ TEST_F(DiskStoreTest, AFullDiskIsAMiss) {
 }
 
 TEST_F(DiskStoreTest, TheLimitRemovesWhatWasUnusedForLongest) {
-  constexpr int64_t kEach = 10'000;
-  DiskStore store(folder(), 5 * (kEach + 300));
+  constexpr int64_t kEach = 10'000, kLimit = 5 * (kEach + 600);
+  DiskStore store(folder(), kLimit);
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(store.save(key_of(std::to_string(i)), program(std::string(kEach, 'x'))));
     std::this_thread::sleep_for(std::chrono::milliseconds(15));
@@ -169,7 +169,7 @@ TEST_F(DiskStoreTest, TheLimitRemovesWhatWasUnusedForLongest) {
   EXPECT_TRUE(store.load(key_of("5")));
   int64_t total = 0;
   for (const DiskEntry& entry : store.entries()) total += entry.bytes;
-  EXPECT_LE(total, 5 * (kEach + 300));
+  EXPECT_LE(total, kLimit);
   EXPECT_FALSE(store.save(key_of("big"), program(std::string(6 * kEach, 'x')))) << "larger than the whole limit";
 }
 

@@ -18,7 +18,7 @@ struct Program {
   pjrt::Executable executable;
   int64_t temporary_bytes = 0;
   double flops = -1;         // the plugin's estimate; -1 unknown
-  bool runs_inline = false;  // XLA:CPU runs it inside Execute (flops < 1000): needs no completion token
+  bool runs_inline = false;  // XLA:CPU runs it inside Execute (flops < 1000) if its inputs are ready: runtime::needs_token
   std::string key;           // disk key, hex
 };
 using ProgramRef = std::shared_ptr<const Program>;
