@@ -9,6 +9,7 @@
 
 #include <map>
 
+#include "aten/meta_kernels.h"
 #include "aten/storage.h"
 
 namespace torch_tpu::aten {
@@ -66,9 +67,14 @@ c10::IValue meta_argument(const Call& call, size_t i, MetaTensors& twins) {
   return list;
 }
 
-// Runs the meta kernel below autograd, autocast and user modes.
+// Runs the meta kernel below autograd, autocast and user modes: the compiled one where PyTorch has it, else the one in
+// the dispatcher, which may be Python.
 void call_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (const c10::KernelFunction* compiled = meta_kernel(toString(op.operator_name()))) {
+    compiled->callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), stack);
+    return;
+  }
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   op.callBoxed(stack);
 }
@@ -167,7 +173,8 @@ void run_variant(const Call& call, Inference& result) {
   // A resized out= is announced once, when the real tensor is resized.
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-  if (has_meta(plan.op)) call_meta(plan.op, &stack);
+  // In-place forms without compiled inference are checked against the functional result by our caller.
+  if (plan.form == Form::kOut ? has_meta(plan.op) : meta_kernel(plan.name) != nullptr) call_meta(plan.op, &stack);
   result.resize.resize(plan.written.size());
   for (size_t k = 0; k < outs.size(); ++k) {
     const OutMeta& wanted = result.outs[k];

@@ -1,9 +1,14 @@
-// Shape inference for ops that PyTorch gives no meta kernel.
+// Shape inference for ops that PyTorch gives no meta kernel, or only one in Python that costs a millisecond and imports
+// torch._dynamo.
 #include <ATen/AccumulateType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/result_type.h>
 
 #include <map>
 
@@ -14,13 +19,25 @@ namespace {
 
 using torch::jit::Stack;
 
-void call(const char* name, Stack* stack) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  c10::Dispatcher::singleton().findSchemaOrThrow(name, "").callBoxed(stack);
+// (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups): shapes were checked by
+// at::convolution before it chose this backend.
+void convolution(Stack* stack) {
+  const at::Tensor input = (*stack)[0].toTensor(), weight = (*stack)[1].toTensor();
+  const auto stride = (*stack)[3].toDimVector(), padding = (*stack)[4].toDimVector(), dilation = (*stack)[5].toDimVector(),
+             output_padding = (*stack)[7].toDimVector();
+  const bool transposed = (*stack)[6].toBool();
+  const int64_t groups = (*stack)[8].toInt();
+  auto at = [](const at::DimVector& v, int64_t i, int64_t otherwise) { return v.empty() ? otherwise : v[v.size() == 1 ? 0 : i]; };
+  std::vector<int64_t> sizes{input.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
+  for (int64_t i = 0; i < input.dim() - 2; ++i) {
+    const int64_t reach = at(dilation, i, 1) * (weight.size(i + 2) - 1) + 1;
+    const int64_t n = input.size(i + 2), s = at(stride, i, 1), p = at(padding, i, 0);
+    sizes.push_back(transposed ? (n - 1) * s - 2 * p + reach + at(output_padding, i, 0) : (n + 2 * p - reach) / s + 1);
+  }
+  const auto format = input.suggest_memory_format() == weight.suggest_memory_format() ? input.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  stack->clear();
+  stack->emplace_back(at::empty(sizes, input.options().memory_format(format)));
 }
-
-// convolution_overrideable has convolution's own arguments.
-void convolution(Stack* stack) { call("aten::convolution", stack); }
 
 // (grad_output, input, weight, stride, padding, dilation, transposed, output_padding, groups, output_mask)
 void convolution_backward(Stack* stack) {
@@ -95,12 +112,204 @@ void batch_norm_update_stats(Stack* stack) {
   for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({input.size(1)}, options));
 }
 
+// --- normalizations: PyTorch's meta kernels for them are Python decompositions ----------------------------------------
+
+at::TensorOptions statistics_options(const at::Tensor& input) {
+  const bool narrow = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
+  return input.options().dtype(narrow ? at::kFloat : input.scalar_type());
+}
+
+// A gradient of a parameter: the parameter's dtype where there is one.
+at::Tensor parameter_gradient(bool wanted, at::IntArrayRef sizes, const at::Tensor& parameter, const at::Tensor& input) {
+  if (!wanted) return {};
+  return at::empty(sizes, parameter.defined() ? parameter.options() : input.options());
+}
+
+at::Tensor optional_tensor(const c10::IValue& v) { return v.isNone() ? at::Tensor() : v.toTensor(); }
+
+// (input, normalized_shape, weight, bias, eps)
+void layer_norm(Stack* stack) {
+  const at::Tensor input = (*stack)[0].toTensor();
+  const auto shape = (*stack)[1].toDimVector();
+  at::native::_check_layer_norm_inputs(input, shape, optional_tensor((*stack)[2]), optional_tensor((*stack)[3]));
+  std::vector<int64_t> kept = input.sizes().vec();
+  for (size_t i = kept.size() - shape.size(); i < kept.size(); ++i) kept[i] = 1;
+  stack->clear();
+  stack->emplace_back(at::empty_like(input, at::MemoryFormat::Contiguous));
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty(kept, statistics_options(input)));
+}
+
+// (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+void layer_norm_backward(Stack* stack) {
+  const at::Tensor input = (*stack)[1].toTensor();
+  const auto shape = (*stack)[2].toDimVector();
+  const at::Tensor weight = optional_tensor((*stack)[5]), bias = optional_tensor((*stack)[6]);
+  const auto mask = (*stack)[7].toBoolList();
+  const bool wanted[] = {mask[0], mask[1] && weight.defined(), mask[2] && bias.defined()};
+  stack->clear();
+  stack->emplace_back(wanted[0] ? at::empty_like(input, at::MemoryFormat::Contiguous) : at::Tensor());
+  stack->emplace_back(parameter_gradient(wanted[1], shape, weight, input));
+  stack->emplace_back(parameter_gradient(wanted[2], shape, bias, input));
+}
+
+// (grad_out, input, normalized_shape, rstd, weight, output_mask)
+void rms_norm_backward(Stack* stack) {
+  const at::Tensor input = (*stack)[1].toTensor();
+  const auto shape = (*stack)[2].toDimVector();
+  const at::Tensor weight = optional_tensor((*stack)[4]);
+  const auto mask = (*stack)[5].toBoolList();
+  const bool wanted[] = {mask[0], mask[1] && weight.defined()};
+  stack->clear();
+  stack->emplace_back(wanted[0] ? at::empty_like(input, at::MemoryFormat::Contiguous) : at::Tensor());
+  stack->emplace_back(parameter_gradient(wanted[1], shape, weight, input));
+}
+
+// (input, weight, bias, [running_mean, running_var,] training, ...)
+void batch_norm_like(Stack* stack, bool training, int64_t extra) {
+  const at::Tensor input = (*stack)[0].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty_like(input));
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({training ? input.size(1) : 0}, statistics_options(input)));
+  for (int64_t i = 0; i < extra; ++i) stack->emplace_back(at::empty({0}, input.options().dtype(at::kByte)));
+}
+void batch_norm(Stack* stack) { batch_norm_like(stack, (*stack)[5].toBool(), 0); }
+void batch_norm_no_stats(Stack* stack) { batch_norm_like(stack, (*stack)[3].toBool(), 0); }
+void batch_norm_with_update(Stack* stack) { batch_norm_like(stack, true, 1); }
+
+// (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask, ...)
+void batch_norm_backward(Stack* stack) {
+  const at::Tensor input = (*stack)[1].toTensor();
+  const at::Tensor weight = optional_tensor((*stack)[2]);
+  const auto mask = (*stack)[9].toBoolList();
+  const bool wanted[] = {mask[0], mask[1], mask[2]};
+  stack->clear();
+  stack->emplace_back(wanted[0] ? at::empty_like(input) : at::Tensor());
+  for (int i = 1; i < 3; ++i) stack->emplace_back(parameter_gradient(wanted[i], {input.size(1)}, weight, input));
+}
+
+// (input, weight, bias, N, C, HxW, group, eps)
+void group_norm(Stack* stack) {
+  const at::Tensor input = (*stack)[0].toTensor();
+  const int64_t n = (*stack)[3].toInt(), groups = (*stack)[6].toInt();
+  stack->clear();
+  stack->emplace_back(at::empty_like(input, at::MemoryFormat::Contiguous));
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({n, groups}, statistics_options(input)));
+}
+
+// (grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
+void group_norm_backward(Stack* stack) {
+  const at::Tensor input = (*stack)[1].toTensor();
+  const at::Tensor weight = optional_tensor((*stack)[4]);
+  const int64_t channels = (*stack)[6].toInt();
+  const auto mask = (*stack)[9].toBoolList();
+  const bool wanted[] = {mask[0], mask[1], mask[2]};
+  stack->clear();
+  stack->emplace_back(wanted[0] ? at::empty_like(input, at::MemoryFormat::Contiguous) : at::Tensor());
+  for (int i = 1; i < 3; ++i) stack->emplace_back(parameter_gradient(wanted[i], {channels}, weight, input));
+}
+
+// (input, p, train)
+void dropout(Stack* stack) {
+  const at::Tensor input = (*stack)[0].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty_like(input));
+  stack->emplace_back(at::empty_like(input, input.options().dtype(at::kBool)));
+}
+
+// --- small ops -----------------------------------------------------------------------------------------------------------
+
+// PyTorch's own strides for an elementwise result.
+at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype) {
+  at::TensorIteratorConfig config;
+  config.add_owned_output(at::Tensor());
+  for (const at::Tensor& t : operands) config.add_const_input(t);
+  config.check_all_same_dtype(false).check_all_same_device(false).declare_static_dtype_and_device(dtype, at::kMeta);
+  return config.build().output();
+}
+
+// (condition, self, other)
+void where(Stack* stack) {
+  const at::Tensor condition = (*stack)[0].toTensor(), self = (*stack)[1].toTensor(), other = (*stack)[2].toTensor();
+  TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte, "where expected condition to be a boolean tensor, but got a tensor with dtype ",
+              condition.scalar_type());
+  stack->clear();
+  stack->emplace_back(elementwise({condition, self, other}, at::result_type(self, other)));
+}
+
+// (self, mask, value)
+void masked_fill(Stack* stack) {
+  const at::Tensor self = (*stack)[0].toTensor(), mask = (*stack)[1].toTensor();
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ", mask.scalar_type());
+  stack->clear();
+  stack->emplace_back(elementwise({self, mask}, self.scalar_type()));
+}
+
+void scalar_like_first(Stack* stack) {
+  const at::Tensor self = (*stack)[0].toTensor();
+  TORCH_CHECK(self.numel() > 0, "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.");
+  stack->clear();
+  stack->emplace_back(at::empty({}, self.options()));
+}
+
+// (weight, indices, ...)
+void embedding(Stack* stack) {
+  const at::Tensor weight = (*stack)[0].toTensor(), indices = (*stack)[1].toTensor();
+  TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
+  at::checkScalarTypes("embedding", at::TensorArg(indices, "indices", 1), {at::kLong, at::kInt});
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(weight.size(1));
+  stack->clear();
+  stack->emplace_back(at::empty(sizes, weight.options()));
+}
+
+// (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+void embedding_dense_backward(Stack* stack) {
+  const at::Tensor grad = (*stack)[0].toTensor();
+  const int64_t weights = (*stack)[2].toInt();
+  stack->clear();
+  stack->emplace_back(at::empty({weights, grad.size(-1)}, grad.options()));
+}
+
+// (grad, input_sizes, ...)
+void with_sizes(Stack* stack) {
+  const at::Tensor grad = (*stack)[0].toTensor();
+  const auto sizes = (*stack)[1].toDimVector();
+  stack->clear();
+  stack->emplace_back(at::empty(sizes, grad.options()));
+}
+
 }  // namespace
 
 OwnInference own_inference(const std::string& functional_name) {
   static const std::map<std::string, OwnInference> table = {
       {"aten::convolution_overrideable", &convolution},
       {"aten::convolution_backward_overrideable", &convolution_backward},
+      {"aten::where.self", &where},
+      {"aten::masked_fill.Scalar", &masked_fill},
+      {"aten::masked_fill.Tensor", &masked_fill},
+      {"aten::fill.Scalar", &like_first},
+      {"aten::fill.Tensor", &like_first},
+      {"aten::zero", &like_first},
+      {"aten::relu", &like_first},
+      {"aten::max", &scalar_like_first},
+      {"aten::min", &scalar_like_first},
+      {"aten::embedding", &embedding},
+      {"aten::embedding_dense_backward", &embedding_dense_backward},
+      {"aten::slice_backward", &with_sizes},
+      {"aten::select_backward", &with_sizes},
+      {"aten::diagonal_backward", &with_sizes},
+      {"aten::native_layer_norm", &layer_norm},
+      {"aten::native_layer_norm_backward", &layer_norm_backward},
+      {"aten::_fused_rms_norm_backward", &rms_norm_backward},
+      {"aten::native_batch_norm", &batch_norm},
+      {"aten::_native_batch_norm_legit", &batch_norm},
+      {"aten::_native_batch_norm_legit.no_stats", &batch_norm_no_stats},
+      {"aten::_batch_norm_with_update", &batch_norm_with_update},
+      {"aten::native_batch_norm_backward", &batch_norm_backward},
+      {"aten::batch_norm_backward", &batch_norm_backward},
+      {"aten::native_group_norm", &group_norm},
+      {"aten::native_group_norm_backward", &group_norm_backward},
+      {"aten::native_dropout", &dropout},
       {"aten::_thnn_fused_gru_cell", &gru_cell},
       {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
       {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward},
