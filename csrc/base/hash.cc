@@ -34,16 +34,16 @@ uint64_t avalanche(uint64_t x) {
 
 Hash128 hash128(const void* data, size_t bytes) {
   const auto* p = static_cast<const unsigned char*>(data);
-  uint64_t a = kP3 ^ bytes, b = kP2;
+  uint64_t a = kP3, b = kP2;
   size_t left = bytes;
   for (; left >= 16; left -= 16, p += 16) absorb(a, b, load64(p), load64(p + 8));
   if (left > 0) {
-    // Zero padding cannot be mistaken for data: the length is part of the initial state.
+    // Zero padding cannot be mistaken for data: the length is absorbed at the end.
     unsigned char tail[16] = {};
     std::memcpy(tail, p, left);
     absorb(a, b, load64(tail), load64(tail + 8));
   }
-  absorb(a, b, kP1, kP0);
+  absorb(a, b, bytes, kP0);
   a = avalanche(a + std::rotl(b, 17));
   b = avalanche(b + a);
   return {a ^ std::rotl(b, 41), b};

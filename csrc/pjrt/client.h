@@ -82,7 +82,7 @@ class Buffer {
 // env_option_overrides of a compile request.
 using OptionValue = std::variant<std::string, bool, int64_t, double>;
 struct CompileOptions {
-  std::map<std::string, OptionValue> overrides;
+  std::map<std::string, OptionValue> overrides = {};
   bool portable = true;  // an executable that runs on any device
   int device = 0;        // used when not portable: Client::compile() takes an ordinal
   // Serialised CompileOptionsProto, written by hand (engine.md, part II section 3).
