@@ -125,10 +125,11 @@ Allowance allowance(Space& s) {
 // One more region for the class, or nullptr. Called with the class's mutex held.
 Region* add_region(Space& s, SizeClass& size_class, int shift) {
   const int64_t cell = int64_t{1} << shift;
-  int64_t bytes = std::max({kGranule, cell, std::min(kRegionBytes, cell * kCellsPerRegion)});
+  const int64_t wanted = cell >= kRegionBytes / kCellsPerRegion ? kRegionBytes : cell * kCellsPerRegion;
+  int64_t bytes = std::max({kGranule, cell, wanted});
   const int64_t smallest = round_up(cell, kGranule);
   const Allowance allowed = allowance(s);
-  bytes = std::max(smallest, std::min(bytes, round_up(allowed.piece, kGranule)));
+  if (bytes > allowed.piece) bytes = std::max(smallest, round_up(allowed.piece, kGranule));
   if (bytes > allowed.rest) return nullptr;
   uintptr_t base = 0;
   // Halving finds what an address-space limit leaves, at the price of a longer chain.
