@@ -270,6 +270,13 @@ void embedding_dense_backward(Stack* stack) {
   stack->emplace_back(at::empty({weights, grad.size(-1)}, grad.options()));
 }
 
+// isin of a number: PyTorch's meta function says [0], its CPU kernel resizes to 0-d.
+void zero_dim_bool(Stack* stack) {
+  const at::Tensor tests = (*stack)[1].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty({}, tests.options().dtype(at::kBool)));
+}
+
 // (grad, input_sizes, ...)
 void with_sizes(Stack* stack) {
   const at::Tensor grad = (*stack)[0].toTensor();
@@ -295,6 +302,8 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::min", &scalar_like_first},
       {"aten::embedding", &embedding},
       {"aten::embedding_dense_backward", &embedding_dense_backward},
+      {"aten::isin.Scalar_Tensor", &zero_dim_bool},
+      {"aten::fractional_max_pool3d_backward", &like_second},
       {"aten::slice_backward", &with_sizes},
       {"aten::select_backward", &with_sizes},
       {"aten::diagonal_backward", &with_sizes},
