@@ -178,10 +178,52 @@ Value interpolate(Context& c, const Args& args, const Interpolation& m, Value x,
   return x;
 }
 
-// u8 images are computed in f32 and rounded to the nearest level.
-Value to_levels(Builder& b, Value x) {
-  x = b.unary("round_nearest_even", x);
-  return b.convert(b.clamp(b.scalar(x.dtype(), 0), x, b.scalar(x.dtype(), 255)), DType::kU8);
+// Taps that a border folds onto one position become one tap.
+Stencil merged(Stencil stencil) {
+  for (std::vector<Tap>& taps : stencil.outputs) {
+    std::vector<Tap> kept;
+    for (const Tap& tap : taps) {
+      if (!kept.empty() && kept.back().position == tap.position) {
+        kept.back().weight += tap.weight;
+      } else {
+        kept.push_back(tap);
+      }
+    }
+    taps = std::move(kept);
+  }
+  return stencil;
+}
+
+// Scales weights to whole numbers of as many bits as fit 16-bit products; returns the number of bits.
+int quantize(Stencil& stencil) {
+  double largest = 0;
+  for (const std::vector<Tap>& taps : stencil.outputs) {
+    for (const Tap& tap : taps) largest = std::max(largest, tap.weight);
+  }
+  int bits = 0;
+  while (bits < 22 && static_cast<int64_t>(0.5 + largest * static_cast<double>(int64_t{1} << (bits + 1))) < (1 << 15)) ++bits;
+  auto scale = static_cast<double>(int64_t{1} << bits);
+  for (std::vector<Tap>& taps : stencil.outputs) {
+    for (Tap& tap : taps) tap.weight = std::trunc(tap.weight * scale + (tap.weight < 0 ? -0.5 : 0.5));
+  }
+  return bits;
+}
+
+// Images of u8: PyTorch works in fixed point, width before height, and rounds to u8 in between.
+Value interpolate_levels(Context& c, const Args& args, const Interpolation& m, Value x) {
+  Builder& b = c.b;
+  Shape in = x.shape();
+  for (int64_t i = m.dims - 1; i >= 0; --i) {
+    int64_t dim = x.rank() - m.dims + i;
+    Axis axis{in[dim], c.out().shape[dim], args.flag(2), args.number_or(3 + i, 0)};
+    Stencil stencil = merged(stencil_of<double>(m.mode, axis));
+    int bits = quantize(stencil);
+    x = apply_stencil(b, b.convert(x, DType::kI32), dim, stencil);
+    x = b.add(x, b.constant_int(x.type(), bits > 0 ? int64_t{1} << (bits - 1) : 0));
+    x = b.shift_right_arithmetic(x, b.constant_int(x.type(), bits));
+    x = b.clamp(b.scalar_int(DType::kI32, 0), x, b.scalar_int(DType::kI32, 255));
+  }
+  return b.convert(x, DType::kU8);
 }
 
 // upsample_*(self, output_size, [align_corners,] scales...)
@@ -192,9 +234,9 @@ Rule upsample(Interpolation m) {
     Value x = args.tensor(0);
     if (element_count(out.shape) == 0) return {b.zeros(out)};
     if (!m.has_align_corners()) return {interpolate(c, args, m, x, x.shape(), out.shape, 2, false)};
-    DType dtype = is_float(out.dtype) ? compute_dtype(out.dtype) : DType::kF32;
-    Value y = interpolate(c, args, m, b.convert(x, dtype), x.shape(), out.shape, 2, false);
-    return {out.dtype == DType::kU8 ? to_levels(b, y) : b.convert(y, out.dtype)};
+    if (!is_float(out.dtype)) return {interpolate_levels(c, args, m, x)};
+    Value y = interpolate(c, args, m, b.convert(x, compute_dtype(out.dtype)), x.shape(), out.shape, 2, false);
+    return {b.convert(y, out.dtype)};
   };
 }
 

@@ -37,7 +37,11 @@ Value along(Builder& b, Value vector, const Shape& shape, int64_t dim) { return 
 Value weighted_taps(Builder& b, Value x, int64_t dim, const TapTable& table) {
   Value taken = take_static(b, x, dim, table.positions);
   Value product = taken;
-  if (table.weighted) product = b.mul(taken, along(b, b.vector(x.dtype(), table.weights), taken.shape(), dim));
+  if (table.weighted) {
+    std::vector<int64_t> whole(table.weights.begin(), table.weights.end());
+    Value weights = is_float(x.dtype()) ? b.vector(x.dtype(), table.weights) : b.convert(b.vector_int(DType::kI64, whole), x.dtype());
+    product = b.mul(taken, along(b, weights, taken.shape(), dim));
+  }
   if (table.missing) {
     std::vector<int64_t> present;
     for (double w : table.weights) present.push_back(w != 0.0);

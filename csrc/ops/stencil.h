@@ -24,7 +24,7 @@ struct Stencil {
   Stencil transposed() const;
 };
 
-// Applies `stencil` along `dim`, in x's dtype. Inputs that an output does not name never touch it: an infinity stays
+// Applies `stencil` along `dim`, in x's dtype (weights are truncated where that is an integer). Inputs that an output does not name never touch it: an infinity stays
 // where it is, which a product with a dense matrix would not give.
 Value apply_stencil(Builder& b, Value x, int64_t dim, const Stencil& stencil);
 
