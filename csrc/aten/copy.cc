@@ -8,6 +8,7 @@
 #include "aten/storage.h"
 #include "ops/promote.h"
 #include "runtime/memory.h"
+#include "runtime/stream.h"
 
 namespace torch_tpu::aten {
 namespace {
@@ -63,6 +64,7 @@ void copy_across(const at::Tensor& src, const at::Tensor& dst) {
   if (value && covers_storage(dense)) {
     check(runtime::admit(device, value->bytes, "copy across devices"));
     auto buffer = take(value->buffer.copy_to_device(device));
+    runtime::leave_token(device, buffer.ready_event());
     slot_of(landed)->value = runtime::ValueRef(new runtime::BufferValue(std::move(buffer), value->type, device, value->bytes));
   } else {
     copy_to_device(host_view(dense, "aten::_copy_from"), landed);

@@ -13,6 +13,7 @@
 #include "runtime/late_error.h"
 #include "runtime/memory.h"
 #include "runtime/statistics.h"
+#include "runtime/stream.h"
 
 namespace torch_tpu::aten {
 namespace {
@@ -71,6 +72,8 @@ void store_host(const at::Tensor& dense_host, const at::Tensor& destination, con
   const int64_t bytes = element_count(buffer_shape) * byte_size(dtype);
   check(runtime::admit(slot->device(), bytes, "copy to device"));
   auto buffer = take(engine().client().from_host(dense_host.const_data_ptr(), dtype, buffer_shape, slot->device()));
+  // Where the host cannot read device memory, uploads complete later.
+  if (!engine().client().host_readable()) runtime::leave_token(slot->device(), buffer.ready_event());
   runtime::ValueRef value(new runtime::BufferValue(std::move(buffer), {dtype, buffer_shape}, slot->device(), bytes));
   auto& totals = runtime::totals();
   ++totals.host_to_device;

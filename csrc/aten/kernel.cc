@@ -127,7 +127,7 @@ void Submission::submit() {
   call.non_donatable = kept_.data();
   call.non_donatable_count = kept_.size();
   call.device = device_;
-  call.want_completion = !entry_.program->runs_inline;
+  call.want_completion = runtime::needs_token(device_, entry_.program->runs_inline);
   auto event = entry_.program->executable.execute(call, outputs_.data(), outputs_.size());
   if (!event.ok() && event.error().code == ErrorCode::kOutOfMemory) {
     runtime::run_reclaimers();

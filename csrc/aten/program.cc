@@ -295,6 +295,7 @@ Result<std::string> Emitter::emit(Entry& entry) {
   context.index_checks = plan_.row->checks_index && index_check() != IndexCheck::kOff;
   context.rng_state = rng_;
   b_.set_origin(plan_.row->name);
+  b_.use_host_reductions(context.platform == ops::Platform::kCpu);
   const ops::Row* row = plan_.row->only ? ops::find_row(plan_.row->name, context.platform) : plan_.row;
   if (row == nullptr) return Error{ErrorCode::kNotImplemented, plan_.name + ": has no rule for this kind of device"};
   hlo::Values values = b_.error() ? hlo::Values() : row->rule(context, args);

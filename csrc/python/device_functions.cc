@@ -1,5 +1,8 @@
 #include "python/functions.h"
 
+#include <chrono>
+#include <thread>
+
 #include "aten/device.h"
 #include "python/call_site.h"
 #include "runtime/engine.h"
@@ -37,7 +40,12 @@ PyObject* init(PyObject* const*, Py_ssize_t) {
 PyObject* shutdown(PyObject* const*, Py_ssize_t) {
   {
     WithoutGil released;
+    const bool used = Engine::opened();
     Engine::shutdown();
+    // Autograd's device thread drops the last backward's thread-local Python objects on its own time and takes the GIL
+    // for it. Once Python finalises, taking the GIL ends that thread in the middle of a destructor, which aborts the
+    // process (before Python 3.14). It is waiting for the GIL now, if at all: let it have it.
+    if (used) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return none().release();
 }
