@@ -32,12 +32,13 @@ TEST(Module, NamesParametersResultsAndDonation) {
   Builder b;
   const Value x = b.parameter(kVector), y = b.parameter(kVector, 0);
   const Value sum = b.add(x, y);
-  EXPECT_EQ(text_of(b, {sum}),
-            "module @test {\n"
-            "  func.func @main(%a0: tensor<4xf32>, %a1: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {\n"
-            "    %0 = \"stablehlo.add\"(%a0, %a1) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>\n"
-            "    \"func.return\"(%0) : (tensor<4xf32>) -> ()\n"
-            "  }\n}\n");
+  EXPECT_EQ(
+      text_of(b, {sum}),
+      "module @test {\n"
+      "  func.func @main(%a0: tensor<4xf32>, %a1: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {\n"
+      "    %0 = \"stablehlo.add\"(%a0, %a1) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>\n"
+      "    \"func.return\"(%0) : (tensor<4xf32>) -> ()\n"
+      "  }\n}\n");
   EXPECT_EQ(b.op_count(), 1);
 }
 
@@ -45,7 +46,8 @@ TEST(Module, NoArgumentsNoResultsAndOddNames) {
   Builder b;
   auto text = b.finish({}, "aten::add.Tensor");
   ASSERT_TRUE(text.ok());
-  EXPECT_EQ(text.value(), "module @aten__add_Tensor {\n  func.func @main() -> () {\n    \"func.return\"() : () -> ()\n  }\n}\n");
+  EXPECT_EQ(text.value(),
+            "module @aten__add_Tensor {\n  func.func @main() -> () {\n    \"func.return\"() : () -> ()\n  }\n}\n");
 }
 
 TEST(Module, DonationThatCannotBeIsAnError) {
@@ -116,17 +118,17 @@ TEST(Constants, IntegersAreExact) {
   EXPECT_EQ(splat(DType::kI32, -1e20), "dense<-2147483648>");
   EXPECT_EQ(splat(DType::kI64, std::numeric_limits<double>::infinity()), "dense<9223372036854775807>");
   EXPECT_EQ(splat(DType::kU8, -3), "dense<0>");
-  const auto whole = [](DType dtype, int64_t v) {
-    return literal([&](Builder& b) { return b.scalar_int(dtype, v); });
-  };
+  const auto whole = [](DType dtype, int64_t v) { return literal([&](Builder& b) { return b.scalar_int(dtype, v); }); };
   EXPECT_EQ(whole(DType::kI64, std::numeric_limits<int64_t>::min()), "dense<-9223372036854775808>");
   EXPECT_EQ(whole(DType::kU8, -1), "dense<255>");
   EXPECT_EQ(whole(DType::kI8, 200), "dense<-56>");
   EXPECT_EQ(whole(DType::kU64, -1), "dense<18446744073709551615>");
   EXPECT_EQ(whole(DType::kC64, 2), "dense<(2.0, 0.0)>");
-  EXPECT_EQ(literal([](Builder& b) { return b.constant_uint({DType::kU64, {}}, uint64_t{1} << 63); }), "dense<9223372036854775808>");
+  EXPECT_EQ(literal([](Builder& b) { return b.constant_uint({DType::kU64, {}}, uint64_t{1} << 63); }),
+            "dense<9223372036854775808>");
   EXPECT_EQ(literal([](Builder& b) { return b.constant_uint({DType::kBool, {}}, uint64_t{1} << 63); }), "dense<true>");
-  EXPECT_EQ(literal([](Builder& b) { return b.constant_complex({DType::kC128, {2}}, {1.5, -2}); }), "dense<(1.5, -2.0)>");
+  EXPECT_EQ(literal([](Builder& b) { return b.constant_complex({DType::kC128, {2}}, {1.5, -2}); }),
+            "dense<(1.5, -2.0)>");
 }
 
 TEST(Constants, Lists) {
@@ -145,11 +147,12 @@ TEST(Constants, AreEmittedOncePerRegion) {
   EXPECT_EQ(b.scalar_int(DType::kI32, 7), b.scalar(DType::kI32, 7.0));
   EXPECT_EQ(b.op_count(), 1);
   Value inner;
-  b.while_loop({x}, [](Builder& r, const Values& v) -> Values { return {r.lt(v[0], r.scalar_int(DType::kI32, 7))}; },
-               [&](Builder& r, const Values& v) -> Values {
-                 inner = r.scalar_int(DType::kI32, 9);
-                 return {r.add(v[0], r.add(inner, r.scalar_int(DType::kI32, 9)))};
-               });
+  b.while_loop(
+      {x}, [](Builder& r, const Values& v) -> Values { return {r.lt(v[0], r.scalar_int(DType::kI32, 7))}; },
+      [&](Builder& r, const Values& v) -> Values {
+        inner = r.scalar_int(DType::kI32, 9);
+        return {r.add(v[0], r.add(inner, r.scalar_int(DType::kI32, 9)))};
+      });
   EXPECT_EQ(b.op_count(), 6);  // 7, compare, 9, add, add, while: 7 is seen inside, 9 is written there once
   EXPECT_NE(b.scalar_int(DType::kI32, 9), inner);
   EXPECT_EQ(error_of(b), "");
@@ -175,8 +178,9 @@ TEST(Regions, NestAndCaptureOuterValues) {
 TEST(Regions, IfTakesItsTypesFromTheFirstBranch) {
   Builder b;
   const Value p = b.parameter({DType::kBool, {}}), x = b.parameter(kVector);
-  const Values v = b.if_else(p, [&](Builder& r) -> Values { return {r.neg(x), r.scalar_int(DType::kI32, 1)}; },
-                             [&](Builder& r) -> Values { return {x, r.scalar_int(DType::kI32, 2)}; });
+  const Values v = b.if_else(
+      p, [&](Builder& r) -> Values { return {r.neg(x), r.scalar_int(DType::kI32, 1)}; },
+      [&](Builder& r) -> Values { return {x, r.scalar_int(DType::kI32, 2)}; });
   ASSERT_EQ(v.size(), 2u);
   EXPECT_EQ(v[1].type(), (Type{DType::kI32, {}}));
   EXPECT_EQ(error_of(b), "");
@@ -203,7 +207,8 @@ TEST(Errors, TheFirstOneIsKeptAndNothingCrashes) {
   const Value x = b.parameter(kVector), y = b.parameter(kMatrix);
   const Value sum = b.add(x, y);
   EXPECT_EQ(sum.type(), kVector);
-  EXPECT_EQ(error_of(b), "stablehlo.add: operands of different types, got <tensor<4xf32>, tensor<2x3xf32>>, expected <equal types>");
+  EXPECT_EQ(error_of(b),
+            "stablehlo.add: operands of different types, got <tensor<4xf32>, tensor<2x3xf32>>, expected <equal types>");
   b.transpose(y, {0, 0});
   EXPECT_EQ(error_of(b).rfind("stablehlo.add", 0), 0u);
   EXPECT_FALSE(b.finish({sum}).ok());
@@ -293,18 +298,27 @@ TEST(Errors, OperandsAreChecked) {
       [](Builder& b, Value x, Value) { b.pad(x, b.scalar(DType::kF32, 0), {-5}, {0}); },
       [](Builder& b, Value x, Value y) { b.concatenate({x, y}, 0); },
       [](Builder& b, Value x, Value) { b.dynamic_slice(x, {b.scalar(DType::kF32, 0)}, {1}); },
-      [](Builder& b, Value x, Value) { b.dynamic_update_slice(x, b.zeros({DType::kF32, {5}}), {b.scalar_int(DType::kI32, 0)}); },
+      [](Builder& b, Value x, Value) {
+        b.dynamic_update_slice(x, b.zeros({DType::kF32, {5}}), {b.scalar_int(DType::kI32, 0)});
+      },
       [](Builder& b, Value x, Value y) { b.dot(x, y, {{}, {}, {0}, {0}}, DType::kF32, Precision::kDefault); },
       [](Builder& b, Value x, Value) { b.reduce(x, b.scalar_int(DType::kI32, 0), {0}, "add"); },
       [](Builder& b, Value x, Value) { b.reduce_sum(x, {1}); },
-      [](Builder& b, Value x, Value) { b.reduce_window(x, b.scalar(DType::kF32, 0), {{2, 2}, {}, {}, {}, {}, {}}, "add"); },
-      [](Builder& b, Value x, Value) { b.sort({x}, 0, true, [](Builder&, const Values& v) -> Values { return {v[0]}; }); },
+      [](Builder& b, Value x, Value) {
+        b.reduce_window(x, b.scalar(DType::kF32, 0), {{2, 2}, {}, {}, {}, {}, {}}, "add");
+      },
+      [](Builder& b, Value x, Value) {
+        b.sort({x}, 0, true, [](Builder&, const Values& v) -> Values { return {v[0]}; });
+      },
       [](Builder& b, Value x, Value) { b.top_k(x, 5); },
       [](Builder& b, Value, Value y) { b.cholesky(y, true); },
       [](Builder& b, Value x, Value) { b.fft(x, Fft::kFFT, {4}); },
       [](Builder& b, Value x, Value) { b.bitcast(x, {DType::kF64, {4}}); },
-      [](Builder& b, Value x, Value) { b.while_loop({x}, [](Builder& r, const Values&) -> Values { return {r.scalar_int(DType::kBool, 0)}; },
-                                                    [](Builder& r, const Values&) -> Values { return {r.scalar(DType::kF32, 0)}; }); },
+      [](Builder& b, Value x, Value) {
+        b.while_loop(
+            {x}, [](Builder& r, const Values&) -> Values { return {r.scalar_int(DType::kBool, 0)}; },
+            [](Builder& r, const Values&) -> Values { return {r.scalar(DType::kF32, 0)}; });
+      },
       [](Builder& b, Value x, Value) { b.rng_bit_generator(x, {DType::kU32, {2}}, RngAlgorithm::kPhilox); },
   };
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -342,7 +356,10 @@ TEST(Shapes, Results) {
   EXPECT_EQ(b.top_k(x, 2)[1].type(), (Type{DType::kI32, {2, 3, 2}}));
   EXPECT_EQ(b.abs(b.convert(x, DType::kC64)).dtype(), DType::kF32);
   EXPECT_EQ(b.unary("is_finite", x).dtype(), DType::kBool);
-  EXPECT_EQ(b.reduce_window(x, b.scalar(DType::kF32, 0), {{1, 2, 3}, {1, 1, 2}, {}, {}, {0, 1, 0}, {0, 0, 0}}, "maximum").shape(), (Shape{2, 3, 2}));
+  EXPECT_EQ(
+      b.reduce_window(x, b.scalar(DType::kF32, 0), {{1, 2, 3}, {1, 1, 2}, {}, {}, {0, 1, 0}, {0, 0, 0}}, "maximum")
+          .shape(),
+      (Shape{2, 3, 2}));
   EXPECT_EQ(b.fft(x, Fft::kRFFT, {5}).type(), (Type{DType::kC64, {2, 3, 3}}));
   EXPECT_EQ(b.dot(x, x, {{0}, {0}, {2}, {2}}, DType::kF32, Precision::kHighest).shape(), (Shape{2, 3, 3}));
   const Value y = b.parameter({DType::kF32, {1, 4, 6, 6}}), w = b.parameter({DType::kF32, {8, 2, 3, 3}});
@@ -369,13 +386,16 @@ TEST(Shapes, GatherAndScatter) {
   dims.slice_sizes = {1, 1, 4};
   const Value found = b.gather(x, i, dims);
   EXPECT_EQ(found.shape(), (Shape{2, 3, 4}));
-  EXPECT_NE(line_with(b, {found}, "stablehlo.gather").find(
-                "{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [1], operand_batching_dims = "
+  EXPECT_NE(
+      line_with(b, {found}, "stablehlo.gather")
+          .find("{dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [1], "
+                "operand_batching_dims = "
                 "[0], start_indices_batching_dims = [0], start_index_map = [1], index_vector_dim = 2>, slice_sizes = "
                 "array<i64: 1, 1, 4>, indices_are_sorted = false}"),
-            std::string::npos);
+      std::string::npos);
   Builder c;
-  const Value y = c.parameter({DType::kF32, {10, 4}}), j = c.parameter({DType::kI32, {3, 1}}), u = c.parameter({DType::kF32, {3, 4}});
+  const Value y = c.parameter({DType::kF32, {10, 4}}), j = c.parameter({DType::kI32, {3, 1}}),
+              u = c.parameter({DType::kF32, {3, 4}});
   ScatterDims how;
   how.update_window_dims = {1};
   how.inserted_window_dims = {0};
@@ -385,7 +405,8 @@ TEST(Shapes, GatherAndScatter) {
   const Value sum = c.scatter(y, j, u, how, add);
   EXPECT_NE(text_of(c, {sum}).find(
                 "{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], "
-                "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}"),
+                "scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, indices_are_sorted = false, unique_indices "
+                "= false}"),
             std::string::npos);
   how.inserted_window_dims = {};
   c.scatter(y, j, u, how, add);
@@ -398,7 +419,8 @@ TEST(Sums, NarrowFloatsAccumulateInFloat32AndBoolsAreOred) {
   const Value sum = b.reduce_sum(x, {0}), any = b.reduce_sum(p, {0});
   EXPECT_EQ(sum.dtype(), DType::kBF16);
   const std::string text = text_of(b, {sum, any});
-  EXPECT_NE(text.find("\"stablehlo.add\"(%2, %3) : (tensor<f32>, tensor<f32>) -> tensor<f32>"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"stablehlo.add\"(%2, %3) : (tensor<f32>, tensor<f32>) -> tensor<f32>"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("\"stablehlo.or\""), std::string::npos);
 }
 

@@ -115,14 +115,16 @@ Value Builder::constant_int(const Type& type, int64_t v) {
 }
 
 Value Builder::constant_uint(const Type& type, uint64_t v) {
-  if (is_bool(type.dtype) || is_integer(type.dtype)) return constant_int(type, static_cast<int64_t>(v) | (v != 0 && is_bool(type.dtype)));
+  if (is_bool(type.dtype) || is_integer(type.dtype))
+    return constant_int(type, static_cast<int64_t>(v) | (v != 0 && is_bool(type.dtype)));
   if (type.dtype != DType::kF64 && type.dtype != DType::kC128) return constant(type, static_cast<float>(v));
   return constant(type, static_cast<double>(v));
 }
 
 Value Builder::constant_complex(const Type& type, std::complex<double> v) {
   if (!is_complex(type.dtype)) {
-    if (v.imag() != 0) return mistake("stablehlo.constant", "dtype of a complex number", type.text(), "a complex dtype", type);
+    if (v.imag() != 0)
+      return mistake("stablehlo.constant", "dtype of a complex number", type.text(), "a complex dtype", type);
     return constant(type, v.real());
   }
   return constant_literal(type, pair_literal(type.dtype, v));
@@ -130,7 +132,8 @@ Value Builder::constant_complex(const Type& type, std::complex<double> v) {
 
 Value Builder::vector_int(DType dtype, const std::vector<int64_t>& v) {
   const Type type{dtype, {static_cast<int64_t>(v.size())}};
-  if (!is_bool(dtype) && !is_integer(dtype)) return mistake("stablehlo.constant", "dtype of an integer list", type.text(), "an integer dtype", type);
+  if (!is_bool(dtype) && !is_integer(dtype))
+    return mistake("stablehlo.constant", "dtype of an integer list", type.text(), "an integer dtype", type);
   std::string literal;
   if (v.size() > kLongestList && !is_bool(dtype)) {
     literal = "\"0x";
@@ -146,7 +149,8 @@ Value Builder::vector_int(DType dtype, const std::vector<int64_t>& v) {
 
 Value Builder::vector(DType dtype, const std::vector<double>& v) {
   const Type type{dtype, {static_cast<int64_t>(v.size())}};
-  if (!is_float(dtype)) return mistake("stablehlo.constant", "dtype of a float list", type.text(), "a float dtype", type);
+  if (!is_float(dtype))
+    return mistake("stablehlo.constant", "dtype of a float list", type.text(), "a float dtype", type);
   std::string literal;
   if (v.size() > kLongestList) {
     literal = "\"0x";

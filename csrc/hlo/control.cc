@@ -17,7 +17,8 @@ Values Builder::while_loop(const Values& init, const Region& condition, const Re
   constexpr const char* kOp = "stablehlo.while";
   const std::vector<Type> types = types_of(init);
   if (!present(kOp, init)) return placeholders(types);
-  return emit(kOp, init, types, {}, {{types, checked(kOp, {{DType::kBool, {}}}, condition)}, {types, checked(kOp, types, body)}});
+  return emit(kOp, init, types, {},
+              {{types, checked(kOp, {{DType::kBool, {}}}, condition)}, {types, checked(kOp, types, body)}});
 }
 
 // Only the branches know the result types, so they are written before the operation that holds them.

@@ -148,8 +148,8 @@ Value Builder::compare(Value x, Value y, Compare direction, CompareKind kind) {
   if (!same_type(kOp, x, y)) return placeholder(type);
   if (is_complex(x.dtype()) && direction != Compare::kEQ && direction != Compare::kNE)
     return mistake(kOp, "order of", x.type().text(), "real operands", type);
-  std::string attributes =
-      std::string("comparison_direction = #stablehlo<comparison_direction ") + kNames[static_cast<int>(direction)] + ">";
+  std::string attributes = std::string("comparison_direction = #stablehlo<comparison_direction ") +
+                           kNames[static_cast<int>(direction)] + ">";
   if (kind == CompareKind::kTotalOrder && is_float(x.dtype()))
     attributes += ", compare_type = #stablehlo<comparison_type TOTALORDER>";
   return emit_one(kOp, {x, y}, type, attributes);
@@ -190,7 +190,8 @@ Value Builder::clamp(Value lo, Value x, Value hi) {
 Value Builder::convert_from_float(Value x, DType dtype) {
   const auto plain = [this](Value v, DType to) { return emit_one("stablehlo.convert", {v}, {to, v.shape()}); };
   if (is_float8(x.dtype())) x = plain(x, DType::kF32);
-  if (dtype == x.dtype() || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kF32 || dtype == DType::kF64)
+  if (dtype == x.dtype() || dtype == DType::kI32 || dtype == DType::kI64 || dtype == DType::kF32 ||
+      dtype == DType::kF64)
     return dtype == x.dtype() ? x : plain(x, dtype);
   if (is_integer(dtype)) {
     const DType wide = byte_size(dtype) < 4 ? DType::kI32 : DType::kI64;

@@ -23,14 +23,27 @@ struct Format {
 // FNUZ kinds: one zero, and the pattern of negative zero is the only NaN.
 Format format(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return {5, 10, 15, 65504.0, 0x7E00, 0x7C00, Overflow::kInfinity, true};
-    case DType::kBF16: return {8, 7, 127, 0x1.FEp127, 0x7FC0, 0x7F80, Overflow::kInfinity, true};
-    case DType::kF8E4M3FN: return {4, 3, 7, 448.0, 0x7F, 0, Overflow::kSaturate, true};
-    case DType::kF8E5M2: return {5, 2, 15, 57344.0, 0x7E, 0x7C, Overflow::kInfinity, true};
-    case DType::kF8E4M3FNUZ: return {4, 3, 8, 240.0, 0x80, 0, Overflow::kNan, false};
-    case DType::kF8E5M2FNUZ: return {5, 2, 16, 57344.0, 0x80, 0, Overflow::kNan, false};
-    default: return {11, 52, 1023, std::numeric_limits<double>::max(), 0x7FF8000000000000, 0x7FF0000000000000,
-                     Overflow::kInfinity, true};
+    case DType::kF16:
+      return {5, 10, 15, 65504.0, 0x7E00, 0x7C00, Overflow::kInfinity, true};
+    case DType::kBF16:
+      return {8, 7, 127, 0x1.FEp127, 0x7FC0, 0x7F80, Overflow::kInfinity, true};
+    case DType::kF8E4M3FN:
+      return {4, 3, 7, 448.0, 0x7F, 0, Overflow::kSaturate, true};
+    case DType::kF8E5M2:
+      return {5, 2, 15, 57344.0, 0x7E, 0x7C, Overflow::kInfinity, true};
+    case DType::kF8E4M3FNUZ:
+      return {4, 3, 8, 240.0, 0x80, 0, Overflow::kNan, false};
+    case DType::kF8E5M2FNUZ:
+      return {5, 2, 16, 57344.0, 0x80, 0, Overflow::kNan, false};
+    default:
+      return {11,
+              52,
+              1023,
+              std::numeric_limits<double>::max(),
+              0x7FF8000000000000,
+              0x7FF0000000000000,
+              Overflow::kInfinity,
+              true};
   }
 }
 
@@ -84,9 +97,9 @@ double float_value(DType dtype, uint64_t bits) {
   if (f.infinity && magnitude == f.infinity) return sign * std::numeric_limits<double>::infinity();
   const uint64_t mantissa = magnitude & ((uint64_t{1} << f.mantissa_bits) - 1);
   const int field = static_cast<int>(magnitude >> f.mantissa_bits);
-  const double value = field == 0 ? std::scalbn(static_cast<double>(mantissa), 1 - f.bias - f.mantissa_bits)
-                                  : std::scalbn(1.0 + std::scalbn(static_cast<double>(mantissa), -f.mantissa_bits),
-                                                field - f.bias);
+  const double value =
+      field == 0 ? std::scalbn(static_cast<double>(mantissa), 1 - f.bias - f.mantissa_bits)
+                 : std::scalbn(1.0 + std::scalbn(static_cast<double>(mantissa), -f.mantissa_bits), field - f.bias);
   return value > f.largest ? std::numeric_limits<double>::quiet_NaN() : sign * value;
 }
 

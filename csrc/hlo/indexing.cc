@@ -56,7 +56,8 @@ Value Builder::gather(Value operand, Value indices, const GatherDims& dims) {
   const Type plausible{operand.dtype(), indices.shape()};
   const int64_t rank = operand.rank(), d = dims.index_vector_dim;
   if (!is_integer(indices.dtype())) return mistake(kOp, "indices", indices.type().text(), "integers", plausible);
-  if (d < 0 || d > indices.rank()) return mistake(kOp, "index_vector_dim", std::to_string(d), "a dimension of the indices", plausible);
+  if (d < 0 || d > indices.rank())
+    return mistake(kOp, "index_vector_dim", std::to_string(d), "a dimension of the indices", plausible);
   if (static_cast<int64_t>(dims.start_index_map.size()) != vector_length(indices, d))
     return mistake(kOp, "start_index_map", bracketed(dims.start_index_map),
                    std::to_string(vector_length(indices, d)) + " entries", plausible);
@@ -69,7 +70,8 @@ Value Builder::gather(Value operand, Value indices, const GatherDims& dims) {
     return mistake(kOp, "batching dimensions", bracketed(dims.start_indices_batching_dims),
                    "as many as " + bracketed(dims.operand_batching_dims), plausible);
   if (static_cast<int64_t>(dims.slice_sizes.size()) != rank)
-    return mistake(kOp, "slice_sizes", bracketed(dims.slice_sizes), "a size per dimension of " + operand.type().text(), plausible);
+    return mistake(kOp, "slice_sizes", bracketed(dims.slice_sizes), "a size per dimension of " + operand.type().text(),
+                   plausible);
   Shape window;
   for (int64_t i = 0; i < rank; ++i) {
     const bool dropped = contains(dims.collapsed_slice_dims, i) || contains(dims.operand_batching_dims, i);
@@ -108,7 +110,8 @@ Values Builder::scatter(const Values& operands, Value indices, const Values& upd
   };
   if (!present(kOp, operands) || !present(kOp, {indices}) || !present(kOp, updates)) return placeholders(results);
   if (operands.empty() || operands.size() != updates.size())
-    return wrong("operands and updates", std::to_string(operands.size()) + ", " + std::to_string(updates.size()), "as many");
+    return wrong("operands and updates", std::to_string(operands.size()) + ", " + std::to_string(updates.size()),
+                 "as many");
   const int64_t rank = operands[0].rank(), d = dims.index_vector_dim;
   if (!is_integer(indices.dtype())) return wrong("indices", indices.type().text(), "integers");
   if (d < 0 || d > indices.rank()) return wrong("index_vector_dim", std::to_string(d), "a dimension of the indices");
@@ -137,7 +140,8 @@ Values Builder::scatter(const Values& operands, Value indices, const Values& upd
       return wrong("updates", updates[0].type().text(), "windows inside " + operands[0].type().text());
   }
   for (size_t i = 0; i < operands.size(); ++i)
-    if (operands[i].shape() != operands[0].shape() || updates[i].type() != Type{operands[i].dtype(), updates[0].shape()})
+    if (operands[i].shape() != operands[0].shape() ||
+        updates[i].type() != Type{operands[i].dtype(), updates[0].shape()})
       return wrong("operand and update", operands[i].type().text() + ", " + updates[i].type().text(),
                    "equal shapes and dtypes");
   std::string attributes = "scatter_dimension_numbers = #stablehlo.scatter<";

@@ -41,7 +41,8 @@ Value Builder::broadcast_in_dim(Value x, const Shape& shape, const Dims& dims) {
   const Type type{x.dtype(), shape};
   const auto rank = static_cast<int64_t>(shape.size());
   if (size_of(dims) != x.rank() || !distinct_dims(kOp, "dimensions", dims, rank))
-    return mistake(kOp, "dimensions", bracketed(dims), "one dimension of the result for each of " + x.type().text(), type);
+    return mistake(kOp, "dimensions", bracketed(dims), "one dimension of the result for each of " + x.type().text(),
+                   type);
   for (int64_t i = 0; i < x.rank(); ++i)
     if (x.dim(i) != 1 && x.dim(i) != shape[dims[i]])
       return mistake(kOp, "operand " + x.type().text() + " at dimensions " + bracketed(dims), to_string(shape),
@@ -54,7 +55,8 @@ Value Builder::broadcast(Value x, const Shape& shape) {
   if (!present("broadcast", {x})) return placeholder({DType::kF32, shape});
   const int64_t offset = static_cast<int64_t>(shape.size()) - x.rank();
   if (offset < 0)
-    return mistake("broadcast", "shape", to_string(shape), "at least the rank of " + x.type().text(), {x.dtype(), shape});
+    return mistake("broadcast", "shape", to_string(shape), "at least the rank of " + x.type().text(),
+                   {x.dtype(), shape});
   Dims dims(x.rank());
   std::iota(dims.begin(), dims.end(), offset);
   return broadcast_in_dim(x, shape, dims);
@@ -66,8 +68,8 @@ Value Builder::slice(Value x, const Dims& start, const Dims& limit, const Dims& 
   const int64_t rank = x.rank();
   const Dims steps = strides.empty() ? Dims(rank, 1) : strides;
   if (size_of(start) != rank || size_of(limit) != rank || size_of(steps) != rank)
-    return mistake(kOp, "bounds", bracketed(start) + ", " + bracketed(limit) + ", " + bracketed(steps), rank_lists(rank),
-                   x.type());
+    return mistake(kOp, "bounds", bracketed(start) + ", " + bracketed(limit) + ", " + bracketed(steps),
+                   rank_lists(rank), x.type());
   Shape shape;
   for (int64_t i = 0; i < rank; ++i) {
     if (start[i] < 0 || limit[i] < start[i] || limit[i] > x.dim(i) || steps[i] < 1)
@@ -131,7 +133,8 @@ Value Builder::concatenate(const Values& xs, int64_t dim) {
     Type outline = x.type();
     if (x.rank() == xs[0].rank()) outline.shape[dim] = type.shape[dim];
     if (outline != type)
-      return mistake(kOp, "operand", x.type().text(), xs[0].type().text() + " but for dimension " + std::to_string(dim), type);
+      return mistake(kOp, "operand", x.type().text(), xs[0].type().text() + " but for dimension " + std::to_string(dim),
+                     type);
     type.shape[dim] += x.dim(dim);
   }
   return xs.size() == 1 ? xs[0] : emit_one(kOp, xs, type, i64_attribute("dimension", dim));
@@ -149,7 +152,8 @@ Value Builder::dynamic_slice(Value x, const Values& starts, const Dims& sizes) {
   if (!present(kOp, {x}) || !present(kOp, starts)) return placeholder({x.dtype(), sizes});
   const Type type{x.dtype(), sizes};
   if (size_of(sizes) != x.rank() || static_cast<int64_t>(starts.size()) != x.rank())
-    return mistake(kOp, "starts and sizes", std::to_string(starts.size()) + ", " + bracketed(sizes), rank_lists(x.rank()), type);
+    return mistake(kOp, "starts and sizes", std::to_string(starts.size()) + ", " + bracketed(sizes),
+                   rank_lists(x.rank()), type);
   for (int64_t i = 0; i < x.rank(); ++i) {
     if (sizes[i] < 0 || sizes[i] > x.dim(i))
       return mistake(kOp, "sizes", bracketed(sizes), "at most " + to_string(x.shape()), type);

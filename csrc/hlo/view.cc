@@ -90,10 +90,14 @@ Value resolve_bits(Builder& b, Value x, const ViewSpec& view) {
 
 Value apply(Builder& b, Value x, const ViewStep& step) {
   switch (step.kind) {
-    case ViewStep::Kind::kReshape: return b.reshape(x, step.to);
-    case ViewStep::Kind::kSlice: return b.slice(x, step.start, step.limit, step.step);
-    case ViewStep::Kind::kPad: return b.pad(x, b.scalar_int(x.dtype(), 0), Dims(step.from.size(), 0), step.high);
-    case ViewStep::Kind::kTranspose: return b.transpose(x, step.permutation);
+    case ViewStep::Kind::kReshape:
+      return b.reshape(x, step.to);
+    case ViewStep::Kind::kSlice:
+      return b.slice(x, step.start, step.limit, step.step);
+    case ViewStep::Kind::kPad:
+      return b.pad(x, b.scalar_int(x.dtype(), 0), Dims(step.from.size(), 0), step.high);
+    case ViewStep::Kind::kTranspose:
+      return b.transpose(x, step.permutation);
   }
   return x;
 }
@@ -127,9 +131,12 @@ Value overwrite_slice(Builder& b, Value whole, Value part, const ViewStep& slice
 // The inverse of `step`: `before` with what the step shows of it replaced by `after`.
 Value unapply(Builder& b, Value before, Value after, const ViewStep& step) {
   switch (step.kind) {
-    case ViewStep::Kind::kReshape: return b.reshape(after, step.from);
-    case ViewStep::Kind::kSlice: return overwrite_slice(b, before, after, step);
-    case ViewStep::Kind::kPad: return b.slice(after, Dims(step.from.size(), 0), step.from);
+    case ViewStep::Kind::kReshape:
+      return b.reshape(after, step.from);
+    case ViewStep::Kind::kSlice:
+      return overwrite_slice(b, before, after, step);
+    case ViewStep::Kind::kPad:
+      return b.slice(after, Dims(step.from.size(), 0), step.from);
     case ViewStep::Kind::kTranspose: {
       Dims inverse(step.permutation.size());
       for (size_t i = 0; i < inverse.size(); ++i) inverse[step.permutation[i]] = static_cast<int64_t>(i);
@@ -146,14 +153,16 @@ ViewRoute route_of(const ViewPlan& plan, bool repeats) {
   return plan.has(ViewStep::Kind::kTranspose) || repeats ? ViewRoute::kSlices : ViewRoute::kReshape;
 }
 
-// --- computed indices --------------------------------------------------------------------------------------------------
+// --- computed indices
+// --------------------------------------------------------------------------------------------------
 
 // offset + sum of index x stride over the dimensions, as a value of their sizes.
 Value element_indices(Builder& b, const std::vector<ViewDim>& dims, int64_t offset, DType index) {
   const Type type{index, sizes_of(dims)};
   Value sum = b.constant_int(type, offset);
   for (size_t i = 0; i < dims.size(); ++i) {
-    const Value steps = b.mul(b.iota({index, {dims[i].size}}, 0), b.constant_int({index, {dims[i].size}}, dims[i].stride));
+    const Value steps =
+        b.mul(b.iota({index, {dims[i].size}}, 0), b.constant_int({index, {dims[i].size}}, dims[i].stride));
     sum = b.add(sum, b.broadcast_in_dim(steps, type.shape, {static_cast<int64_t>(i)}));
   }
   return sum;
@@ -190,7 +199,8 @@ Value gather_view(Builder& b, Value base, const ViewSpec& view) {
   const Value found = b.gather(flat, indices, how);
   if (!run) return found;
   Dims permutation;
-  for (size_t i = 0, next = 0; i < dims.size(); ++i) permutation.push_back(i == *run ? batch : static_cast<int64_t>(next++));
+  for (size_t i = 0, next = 0; i < dims.size(); ++i)
+    permutation.push_back(i == *run ? batch : static_cast<int64_t>(next++));
   return b.transpose(found, permutation);
 }
 
@@ -205,7 +215,8 @@ Value scatter_view(Builder& b, Value base, const ViewSpec& view, Value x) {
   how.index_vector_dim = 1;
   if (distinct_elements(view)) {
     how.unique_indices = true;
-    const Value written = b.scatter(flat, indices, updates, how, [](Builder&, const Values& v) -> Values { return {v[1]}; });
+    const Value written =
+        b.scatter(flat, indices, updates, how, [](Builder&, const Values& v) -> Values { return {v[1]}; });
     return b.reshape(written, base.shape());
   }
   // A scatter may apply equal indices in any order. The largest position that hits an element is the same in every
@@ -223,7 +234,8 @@ Value scatter_view(Builder& b, Value base, const ViewSpec& view, Value x) {
   return b.reshape(b.select(b.ge(winner, zero), fetched, flat), base.shape());
 }
 
-// --- the two directions, base and view of one dtype --------------------------------------------------------------------
+// --- the two directions, base and view of one dtype
+// --------------------------------------------------------------------
 
 // From the moving dimensions to all of the view's: sizes of 1 and repetitions.
 Value repeat(Builder& b, Value x, const ViewSpec& view, const std::vector<ViewDim>& dims) {
@@ -247,7 +259,8 @@ Dims storage_order(const ViewSpec& view) {
   std::iota(order.begin(), order.end(), 0);
   for (int64_t d : order)
     if (view.sizes[d] != 1) moving.push_back(d);
-  std::stable_sort(moving.begin(), moving.end(), [&](int64_t p, int64_t q) { return view.strides[p] > view.strides[q]; });
+  std::stable_sort(moving.begin(), moving.end(),
+                   [&](int64_t p, int64_t q) { return view.strides[p] > view.strides[q]; });
   size_t next = 0;
   for (int64_t& d : order)
     if (view.sizes[d] != 1) d = moving[next++];
@@ -307,8 +320,8 @@ Value write_view(Builder& b, Value base, const ViewSpec& view, Value x, ViewRout
   if (!well_formed(b, "write_view", base, view)) return base ? base : b.zeros({DType::kF32, {}});
   const Type type{view.dtype, view.sizes};
   if (x.type() != type) {
-    b.fail(ErrorCode::kInternal, "write_view: value, got <" + (x ? x.type().text() : "an absent value") + ">, expected <" +
-                                     type.text() + ">");
+    b.fail(ErrorCode::kInternal, "write_view: value, got <" + (x ? x.type().text() : "an absent value") +
+                                     ">, expected <" + type.text() + ">");
     return base;
   }
   const int64_t bytes = x.numel() * byte_size(view.dtype), base_bytes = base.numel() * byte_size(base.dtype());

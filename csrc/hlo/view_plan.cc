@@ -162,7 +162,8 @@ bool cut(Chain& chain, std::vector<Axis>& axes) {
 std::vector<ViewDim> moving_dims(const ViewSpec& view) {
   std::vector<ViewDim> dims;
   for (size_t i = 0; i < view.sizes.size(); ++i)
-    if (view.sizes[i] > 1 && view.strides[i] != 0) dims.push_back({view.sizes[i], view.strides[i], static_cast<int64_t>(i)});
+    if (view.sizes[i] > 1 && view.strides[i] != 0)
+      dims.push_back({view.sizes[i], view.strides[i], static_cast<int64_t>(i)});
   return dims;
 }
 
@@ -188,7 +189,8 @@ bool ViewPlan::has(ViewStep::Kind kind) const {
 std::optional<ViewPlan> plan_view(const Shape& base, const ViewSpec& view) {
   const std::vector<ViewDim> dims = moving_dims(view);
   std::vector<ViewDim> sorted = dims;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const ViewDim& a, const ViewDim& b) { return a.stride > b.stride; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const ViewDim& a, const ViewDim& b) { return a.stride > b.stride; });
   if (!sorted.empty() && sorted.back().stride < 0) return std::nullopt;
   Shape sizes;
   for (int64_t size : base)

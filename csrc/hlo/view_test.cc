@@ -1,5 +1,5 @@
 // Plans of views are carried out here on plain index lists and compared with the strides' own meaning; the executed
-// comparison, dtypes and writes included, is pjrt/view_execution_test.cc.
+// comparison, dtypes and writes included, is runtime/view_execution_test.cc.
 #include "hlo/view.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,9 @@ TEST(Plan, RandomStridesMeanWhatTheySay) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
   std::mt19937 random(seed);
-  const auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
   int planned = 0, cases = 0;
   while (cases < 20000) {
     Shape base;
@@ -115,7 +117,8 @@ TEST(Plan, RandomStridesMeanWhatTheySay) {
     ViewSpec view = spec({}, {});
     for (int64_t i = pick(0, 4); i > 0; --i) {
       view.sizes.push_back(pick(1, 5));
-      view.strides.push_back(pick(0, 3) == 0 ? pick(0, 40) : std::vector<int64_t>{1, 2, 3, 4, 6, 12, 24, 30}[pick(0, 7)]);
+      view.strides.push_back(pick(0, 3) == 0 ? pick(0, 40)
+                                             : std::vector<int64_t>{1, 2, 3, 4, 6, 12, 24, 30}[pick(0, 7)]);
     }
     view.offset = pick(0, 12);
     if (reach_of(view).highest >= element_count(base)) continue;
@@ -132,9 +135,9 @@ TEST(Plan, RandomStridesMeanWhatTheySay) {
 }
 
 TEST(Plan, FailsOnlyWhereElementsOverlapOrInterleave) {
-  EXPECT_FALSE(plan_view({8}, spec({3, 4}, {1, 1})));   // sliding windows
+  EXPECT_FALSE(plan_view({8}, spec({3, 4}, {1, 1})));  // sliding windows
   EXPECT_FALSE(plan_view({8}, spec({2, 2}, {1, 1})));
-  EXPECT_FALSE(plan_view({8}, spec({2, 3}, {3, 2})));   // 0 2 4 3 5 7
+  EXPECT_FALSE(plan_view({8}, spec({2, 3}, {3, 2})));  // 0 2 4 3 5 7
   EXPECT_TRUE(plan_view({8}, spec({2, 2}, {5, 2})));
   EXPECT_FALSE(plan_view({8}, spec({3}, {-2}, 6)));
 }
@@ -200,7 +203,8 @@ TEST(Route, OfReads) {
     const Value x = read_view(b, base, route.view, &taken);
     ASSERT_FALSE(b.error()) << b.error()->message;
     EXPECT_EQ(x.type(), (Type{DType::kF32, route.view.sizes}));
-    const std::string name = to_string(route.base) + " viewed " + to_string(route.view.sizes) + " strides " + to_string(route.view.strides);
+    const std::string name =
+        to_string(route.base) + " viewed " + to_string(route.view.sizes) + " strides " + to_string(route.view.strides);
     EXPECT_EQ(static_cast<int>(taken), static_cast<int>(route.read)) << name;
     if (taken != ViewRoute::kGather) {
       EXPECT_EQ(ops_in(b.finish({x}).value()), route.ops) << name;
@@ -255,7 +259,8 @@ TEST(Errors, AreRemembered) {
     read_view(b, b.parameter({DType::kF32, shape}), view);
     return b.error() ? b.error()->message : "";
   };
-  EXPECT_EQ(read({4}, spec({5}, {1})), "read_view: view, got <f32 [5] strides [1] offset 0>, expected <a view inside tensor<4xf32>>");
+  EXPECT_EQ(read({4}, spec({5}, {1})),
+            "read_view: view, got <f32 [5] strides [1] offset 0>, expected <a view inside tensor<4xf32>>");
   EXPECT_NE(read({4}, spec({2}, {-1}, 0)), "");
   EXPECT_NE(read({4}, spec({2, 2}, {1})), "");
   EXPECT_NE(read({4}, spec({-1}, {1})), "");
