@@ -119,10 +119,12 @@ class Builder {
   Result<std::string> finish(const Values& results, std::string_view name = "main");
   // Name shown in frontend attributes / loc of the ops emitted from now on, e.g. "aten::add"; empty: none.
   void set_origin(std::string origin) { origin_ = std::move(origin); }
+  // Spells reduce_sum / reduce_max / reduce_min so that a host compiler can vectorise them (hlo/host_reduction.cc).
+  void use_host_reductions(bool on) { host_reductions_ = on; }
 
   // --- constants ----------------------------------------------------------------------------------------------
-  Value constant(const Type& type, double v);                 // splat; real dtypes; rounds to dtype; inf and nan allowed
-  Value constant_int(const Type& type, int64_t v);            // splat; any dtype; integers exact, wraps for narrow ones
+  Value constant(const Type& type, double v);       // splat; real dtypes; rounds to dtype; inf and nan allowed
+  Value constant_int(const Type& type, int64_t v);  // splat; any dtype; integers exact, wraps for narrow ones
   Value constant_uint(const Type& type, uint64_t v);
   Value constant_complex(const Type& type, std::complex<double> v);
   Value scalar(DType dtype, double v) { return constant({dtype, {}}, v); }
@@ -160,7 +162,7 @@ class Builder {
   Value tanh(Value x) { return unary("tanh", x); }
   Value floor(Value x) { return unary("floor", x); }
   Value logical_not(Value x) { return unary("not", x); }
-  Value add(Value x, Value y) { return binary("add", x, y); }   // bool: or
+  Value add(Value x, Value y) { return binary("add", x, y); }  // bool: or
   Value sub(Value x, Value y) { return binary("subtract", x, y); }
   Value mul(Value x, Value y) { return binary("multiply", x, y); }  // bool: and
   Value div(Value x, Value y) { return binary("divide", x, y); }
@@ -195,8 +197,8 @@ class Builder {
   Value imag(Value x);
 
   // --- shape ------------------------------------------------------------------------------------------------------
-  Value reshape(Value x, const Shape& shape);            // no-op returns x
-  Value transpose(Value x, const Dims& permutation);     // no-op returns x
+  Value reshape(Value x, const Shape& shape);         // no-op returns x
+  Value transpose(Value x, const Dims& permutation);  // no-op returns x
   Value broadcast_in_dim(Value x, const Shape& shape, const Dims& dims);
   // NumPy broadcasting: dimensions aligned at the right. no-op returns x.
   Value broadcast(Value x, const Shape& shape);
@@ -219,7 +221,8 @@ class Builder {
   // --- indexing ------------------------------------------------------------------------------------------------------
   Value gather(Value operand, Value indices, const GatherDims& dims);
   // Variadic scatter; `update` receives (old..., new...).
-  Values scatter(const Values& operands, Value indices, const Values& updates, const ScatterDims& dims, const Region& update);
+  Values scatter(const Values& operands, Value indices, const Values& updates, const ScatterDims& dims,
+                 const Region& update);
   Value scatter(Value operand, Value indices, Value updates, const ScatterDims& dims, const Region& update);
 
   // --- reductions, windows, order ---------------------------------------------------------------------------------
@@ -227,13 +230,14 @@ class Builder {
   Values reduce(const Values& xs, const Values& inits, const Dims& dims, const Region& body);
   // One operand, a StableHLO binary op as combiner: reduce(x, init, dims, "add").
   Value reduce(Value x, Value init, const Dims& dims, std::string_view combiner);
-  Value reduce_sum(Value x, const Dims& dims);   // accumulates f16/bf16 in f32, returns x's dtype; bool: or
+  Value reduce_sum(Value x, const Dims& dims);  // accumulates f16/bf16 in f32, returns x's dtype; bool: or
   Value reduce_max(Value x, const Dims& dims);
   Value reduce_min(Value x, const Dims& dims);
   Values reduce_window(const Values& xs, const Values& inits, const Window& window, const Region& body);
   Value reduce_window(Value x, Value init, const Window& window, std::string_view combiner);
   // select: GE (max pooling) etc.
-  Value select_and_scatter(Value x, Value source, Value init, const Window& window, Compare select, std::string_view scatter);
+  Value select_and_scatter(Value x, Value source, Value init, const Window& window, Compare select,
+                           std::string_view scatter);
   // Comparator receives (x0, y0, x1, y1, ...) as rank-0 values, returns a bool.
   Values sort(const Values& xs, int64_t dim, bool stable, const Region& comparator);
   // chlo.top_k over the last dimension, largest first: values, i32 indices.
@@ -241,16 +245,19 @@ class Builder {
 
   // --- linear algebra, windows ------------------------------------------------------------------------------------
   Value dot(Value x, Value y, const DotDims& dims, DType result, Precision precision);
-  Value convolution(Value x, Value w, const ConvDims& dims, const ConvWindow& window, DType result, Precision precision);
+  Value convolution(Value x, Value w, const ConvDims& dims, const ConvWindow& window, DType result,
+                    Precision precision);
   Value cholesky(Value x, bool lower);
   Value triangular_solve(Value a, Value b, bool left, bool lower, bool unit, Transpose transpose);
   Value fft(Value x, Fft kind, const Dims& lengths);
 
   // --- control, rng, calls ------------------------------------------------------------------------------------------
   Values while_loop(const Values& init, const Region& condition, const Region& body);
-  Values if_else(Value predicate, const std::function<Values(Builder&)>& on_true, const std::function<Values(Builder&)>& on_false);
+  Values if_else(Value predicate, const std::function<Values(Builder&)>& on_true,
+                 const std::function<Values(Builder&)>& on_false);
   Values rng_bit_generator(Value state, const Type& bits, RngAlgorithm algorithm);
-  Values custom_call(std::string_view target, const Values& xs, const std::vector<Type>& results, std::string_view attributes);
+  Values custom_call(std::string_view target, const Values& xs, const std::vector<Type>& results,
+                     std::string_view attributes);
   Values optimization_barrier(const Values& xs);
   // Any op whose result types the caller knows; `attributes` without braces: `dim = 0 : i64`.
   Values generic(std::string_view op, const Values& xs, const std::vector<Type>& results, std::string_view attributes,
@@ -311,7 +318,11 @@ class Builder {
   std::deque<Value::Node> nodes_;
   std::vector<Parameter> parameters_;
   std::string body_;
+  Value staged_sum(Value x, Dims dims);
+  Value extreme_by_key(Value x, const Dims& dims, bool greatest);
+
   std::string origin_;
+  bool host_reductions_ = false;
   std::optional<Error> error_;
   std::vector<Scope> scopes_;
   int64_t next_scope_ = 1;

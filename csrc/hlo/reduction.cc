@@ -30,8 +30,8 @@ Dims ones_if_empty(const Dims& dims, int64_t rank) { return dims.empty() ? Dims(
 Dims zeros_if_empty(const Dims& dims, int64_t rank) { return dims.empty() ? Dims(rank, 0) : dims; }
 
 std::string window_attributes(const Window& w, int64_t rank, bool dilations) {
-  std::string out = "window_dimensions = " + i64_array(w.dims) +
-                    ", window_strides = " + i64_array(ones_if_empty(w.strides, rank));
+  std::string out =
+      "window_dimensions = " + i64_array(w.dims) + ", window_strides = " + i64_array(ones_if_empty(w.strides, rank));
   if (dilations)
     out += ", base_dilations = " + i64_array(ones_if_empty(w.base_dilations, rank)) +
            ", window_dilations = " + i64_array(ones_if_empty(w.window_dilations, rank));
@@ -51,7 +51,8 @@ Values Builder::reduce(const Values& xs, const Values& inits, const Dims& dims, 
   constexpr const char* kOp = "stablehlo.reduce";
   if (!present(kOp, xs) || !present(kOp, inits)) return placeholders(plausible(xs));
   if (xs.empty() || xs.size() != inits.size()) {
-    mistake(kOp, "operands and initial values", std::to_string(xs.size()) + ", " + std::to_string(inits.size()), "as many");
+    mistake(kOp, "operands and initial values", std::to_string(xs.size()) + ", " + std::to_string(inits.size()),
+            "as many");
     return placeholders(plausible(xs));
   }
   if (!distinct_dims(kOp, "dimensions", dims, xs[0].rank())) return placeholders(plausible(xs));
@@ -83,6 +84,7 @@ Value Builder::reduce_sum(Value x, const Dims& dims) {
   if (!present("reduce_sum", {x})) return placeholder({DType::kF32, {}});
   if (is_bool(x.dtype())) return reduce(x, constant_int({DType::kBool, {}}, 0), dims, "or");
   const Value wide = convert(x, compute_dtype(x.dtype()));
+  if (host_reductions_ && is_float(wide.dtype())) return convert(staged_sum(wide, dims), x.dtype());
   return convert(reduce(wide, constant_int({wide.dtype(), {}}, 0), dims, "add"), x.dtype());
 }
 
@@ -90,6 +92,7 @@ Value Builder::reduce_max(Value x, const Dims& dims) {
   if (!present("reduce_max", {x})) return placeholder({DType::kF32, {}});
   if (is_bool(x.dtype())) return reduce(x, constant_int({DType::kBool, {}}, 0), dims, "or");
   const Value wide = is_float8(x.dtype()) ? convert(x, DType::kF32) : x;
+  if (host_reductions_ && is_float(x.dtype())) return extreme_by_key(x, dims, true);
   return convert(reduce(wide, min_value({wide.dtype(), {}}), dims, "maximum"), x.dtype());
 }
 
@@ -97,6 +100,7 @@ Value Builder::reduce_min(Value x, const Dims& dims) {
   if (!present("reduce_min", {x})) return placeholder({DType::kF32, {}});
   if (is_bool(x.dtype())) return reduce(x, constant_int({DType::kBool, {}}, 1), dims, "and");
   const Value wide = is_float8(x.dtype()) ? convert(x, DType::kF32) : x;
+  if (host_reductions_ && is_float(x.dtype())) return extreme_by_key(x, dims, false);
   return convert(reduce(wide, max_value({wide.dtype(), {}}), dims, "minimum"), x.dtype());
 }
 
@@ -134,7 +138,8 @@ Values Builder::reduce_window(const Values& xs, const Values& inits, const Windo
   constexpr const char* kOp = "stablehlo.reduce_window";
   if (!present(kOp, xs) || !present(kOp, inits)) return placeholders(plausible(xs));
   if (xs.empty() || xs.size() != inits.size()) {
-    mistake(kOp, "operands and initial values", std::to_string(xs.size()) + ", " + std::to_string(inits.size()), "as many");
+    mistake(kOp, "operands and initial values", std::to_string(xs.size()) + ", " + std::to_string(inits.size()),
+            "as many");
     return placeholders(plausible(xs));
   }
   std::vector<Type> results;
@@ -167,9 +172,12 @@ Value Builder::select_and_scatter(Value x, Value source, Value init, const Windo
   for (const Dims* dilations : {&window.base_dilations, &window.window_dilations})
     if (std::any_of(dilations->begin(), dilations->end(), [](int64_t d) { return d != 1; }))
       return mistake(kOp, "dilations", bracketed(*dilations), "none", x.type());
-  const Region choose = [select](Builder& b, const Values& args) -> Values { return {b.compare(args[0], args[1], select)}; };
-  return emit(kOp, {x, source, init}, {x.type()}, window_attributes(window, x.rank(), false),
-              {{{scalar, scalar}, choose}, {{scalar, scalar}, checked(kOp, {scalar}, combiner(std::string(scatter)))}})[0];
+  const Region choose = [select](Builder& b, const Values& args) -> Values {
+    return {b.compare(args[0], args[1], select)};
+  };
+  return emit(
+      kOp, {x, source, init}, {x.type()}, window_attributes(window, x.rank(), false),
+      {{{scalar, scalar}, choose}, {{scalar, scalar}, checked(kOp, {scalar}, combiner(std::string(scatter)))}})[0];
 }
 
 // --- order -----------------------------------------------------------------------------------------------------------

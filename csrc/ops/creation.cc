@@ -70,7 +70,7 @@ Values triangle_indices(Context& c, const Args& args, bool lower) {
   Expr first = lower ? row.like(0) : bounded(row + static_cast<double>(offset));
   Expr end = lower ? bounded(row + static_cast<double>(offset + 1)) : row.like(static_cast<double>(columns));
   Expr length = end - first;
-  Expr start = running_sum(length, 0) - length;
+  Expr start = running_sum(c, length, 0) - length;
 
   // Marks of rows that start past the last element are out of range, and dropped.
   hlo::ScatterDims scatter;
@@ -79,7 +79,7 @@ Values triangle_indices(Context& c, const Args& args, bool lower) {
   scatter.index_vector_dim = 1;
   Value marks = b.scatter(b.zeros({DType::kI64, {count}}), b.reshape(start, {rows, 1}), b.ones({DType::kI64, {rows}}), scatter,
                           [](hlo::Builder& b, const Values& v) -> Values { return {b.add(v[0], v[1])}; });
-  Expr row_of = running_sum({b, marks}, 0) - 1;
+  Expr row_of = running_sum(c, {b, marks}, 0) - 1;
 
   hlo::GatherDims gather;
   gather.collapsed_slice_dims = {0};

@@ -38,6 +38,34 @@ Value without_replacement(Context& c, Expr weights, int64_t samples) {
   return c.b.top_k(race, samples)[1];
 }
 
+// How many of its row's sorted `ends` each number reaches, by bisection; at most all but one.
+Value count_reached(Expr ends, Expr number) {
+  hlo::Builder& b = ends.b();
+  const int64_t rows = ends.value().dim(0), categories = ends.value().dim(1);
+  const Shape shape = number.value().shape();
+  Value flat = b.reshape(ends, {rows * categories});
+  Expr row_start = Expr{b, b.iota({DType::kI64, shape}, 0)} * static_cast<double>(categories);
+  int64_t stride = 1;
+  while (2 * stride < categories) stride *= 2;
+  hlo::GatherDims dims;
+  dims.collapsed_slice_dims = {0};
+  dims.start_index_map = {0};
+  dims.index_vector_dim = 2;
+  dims.slice_sizes = {1};
+  Values end = b.while_loop(
+      {b.scalar_int(DType::kI64, stride), b.zeros({DType::kI64, shape})},
+      [](hlo::Builder& b, const Values& v) -> Values { return {b.gt(v[0], b.scalar_int(DType::kI64, 0))}; },
+      [&](hlo::Builder& b, const Values& v) -> Values {
+        Expr step{b, v[0]}, found{b, v[1]};
+        Expr candidate = found + Expr{b, b.broadcast(step, shape)};
+        Expr allowed = candidate < static_cast<double>(categories);
+        Expr index = row_start + select(allowed, candidate - 1, 0.0);
+        Expr reached{b, b.gather(flat, b.reshape(index, {shape[0], shape[1], 1}), dims)};
+        return {b.div(step, b.scalar_int(DType::kI64, 2)), select(allowed & (reached <= number), candidate, found)};
+      });
+  return end[1];
+}
+
 // Counts the cumulative weights that a random number reaches. The weights are scaled to integers: their running sums are
 // exact in any order of addition, so a category of weight zero covers no number at all.
 Value with_replacement(Context& c, Expr weights, int64_t samples) {
@@ -50,14 +78,11 @@ Value with_replacement(Context& c, Expr weights, int64_t samples) {
   // An infinite or NaN weight leaves nothing to scale by; PyTorch refuses such weights where it can look at them.
   Expr share = select(weights > 0, weights / top, 0.0).to(DType::kF64) * std::ldexp(1.0, bits);
   Expr integer = select(weights > 0, max(share.to(DType::kU64), 1), 0.0);
-  Expr ends = running_sum(integer, 1);
+  Expr ends = running_sum(c, integer, 1);
   Expr total{b, b.broadcast(b.slice_dim(ends, 1, categories - 1, categories), {rows, samples})};
   Random random(c, {rows, samples});
   Expr number = random.bits64(random.draw(0)) % max(total, 1);
-  const Shape cube = {rows, samples, categories};
-  Expr reached{b, b.ge(b.broadcast_in_dim(number, cube, {0, 1}), b.broadcast_in_dim(ends, cube, {0, 2}))};
-  Expr index = sum(reached.to(DType::kI32), {2});
-  return min(index, static_cast<double>(categories - 1));
+  return count_reached(ends, number);
 }
 
 Values multinomial(Context& c, const Args& args) {

@@ -79,10 +79,10 @@ Rule reduction_exact(int position, ReductionBody body) { return reduction_in(pos
 
 Value finish(Context& c, Expr x, size_t out) { return c.b.convert(c.b.reshape(x, c.out(out).shape), c.out(out).dtype); }
 
-Expr sum(Expr x, const Dims& dims) { return reduce(x, dims, x.b().scalar_int(x.dtype(), 0), "add"); }
+Expr sum(Expr x, const Dims& dims) { return dims.empty() ? x : x.with(x.b().reduce_sum(x, dims)); }
 Expr product(Expr x, const Dims& dims) { return reduce(x, dims, x.b().scalar_int(x.dtype(), 1), "multiply"); }
-Expr largest(Expr x, const Dims& dims) { return reduce(x, dims, x.b().min_value({x.dtype(), {}}), "maximum"); }
-Expr smallest(Expr x, const Dims& dims) { return reduce(x, dims, x.b().max_value({x.dtype(), {}}), "minimum"); }
+Expr largest(Expr x, const Dims& dims) { return dims.empty() ? x : x.with(x.b().reduce_max(x, dims)); }
+Expr smallest(Expr x, const Dims& dims) { return dims.empty() ? x : x.with(x.b().reduce_min(x, dims)); }
 Expr any(Expr x, const Dims& dims) { return reduce(x, dims, x.b().scalar_int(DType::kBool, 0), "or"); }
 Expr all(Expr x, const Dims& dims) { return reduce(x, dims, x.b().scalar_int(DType::kBool, 1), "and"); }
 

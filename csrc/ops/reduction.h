@@ -34,11 +34,11 @@ Expr spread(Expr reduced, Expr x, const Dims& dims);
 // i64 position along `dim` of the first element equal to `extreme` (x reduced over dim; NaN equals NaN).
 Expr first_position(Expr x, Expr extreme, int64_t dim);
 
-// Combines values at distance 1, 2, 4, ... along dim: an inclusive scan in log2(size) steps. `combine` is associative and
-// receives (earlier, later). `identities` are 0-d values that leave the other operand unchanged.
+// Inclusive scan along dim. `combine` is associative and receives (earlier, later) values of one shape, which need not be
+// that of xs. `identities` are 0-d values that leave a later operand unchanged.
 using ScanBody = std::function<Exprs(const Exprs& earlier, const Exprs& later)>;
-Exprs scan(Exprs xs, const std::vector<Value>& identities, int64_t dim, const ScanBody& combine);
-Expr running_sum(Expr x, int64_t dim);
+Exprs scan(Context& c, Exprs xs, const Values& identities, int64_t dim, const ScanBody& combine);
+Expr running_sum(Context& c, Expr x, int64_t dim);
 
 void add_sum_rows(Rows& rows);
 void add_extreme_rows(Rows& rows);
