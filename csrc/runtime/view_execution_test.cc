@@ -12,7 +12,7 @@
 #include "hlo/builder.h"
 #include "hlo/float_bits.h"
 #include "hlo/view.h"
-#include "pjrt/client.h"
+#include "runtime/test_program.h"
 
 namespace torch_tpu::runtime {
 namespace {
@@ -20,79 +20,6 @@ namespace {
 using hlo::Builder;
 using hlo::Type;
 using hlo::Value;
-using pjrt::Buffer;
-using pjrt::Client;
-using pjrt::CompileOptions;
-using pjrt::Executable;
-using pjrt::Plugin;
-using Bytes = std::vector<unsigned char>;
-
-struct Tensor {
-  Type type;
-  Bytes bytes;
-};
-
-class Execution : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    auto plugin = Plugin::load({TORCH_TPU_EMBEDDED_PLUGIN, "xla-cpu-pjrt"});
-    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
-    auto client = Client::create(plugin.value(), {});
-    ASSERT_TRUE(client.ok()) << client.error().message;
-    client_ = client.take().release();  // never destroyed: the engine's threads may outlive the suite
-  }
-
-  // Runs the module and returns its results' bytes; an empty list and a failure on any error.
-  static std::vector<Bytes> run(Builder& b, const hlo::Values& results, const std::vector<Tensor>& inputs) {
-    auto text = b.finish(results, "test");
-    if (!text.ok()) {
-      ADD_FAILURE() << text.error().message;
-      return {};
-    }
-    CompileOptions options;
-    options.overrides = {{"xla_cpu_enable_fast_min_max", false},
-                         {"xla_backend_optimization_level", int64_t{0}},
-                         {"xla_llvm_disable_expensive_passes", true}};
-    auto executable = client_->compile(text.value(), options);
-    if (!executable.ok()) {
-      ADD_FAILURE() << executable.error().message << "\n" << text.value();
-      return {};
-    }
-    std::vector<Buffer> arguments;
-    std::vector<PJRT_Buffer*> pointers;
-    for (const Tensor& input : inputs) {
-      auto buffer = client_->from_host(input.bytes.data(), input.type.dtype, input.type.shape, 0);
-      if (!buffer.ok()) {
-        ADD_FAILURE() << buffer.error().message;
-        return {};
-      }
-      arguments.push_back(buffer.take());
-      pointers.push_back(arguments.back().get());
-    }
-    std::vector<PJRT_Buffer*> outputs(results.size());
-    Executable::Call call;
-    call.arguments = pointers.data();
-    call.argument_count = pointers.size();
-    auto event = executable.value().execute(call, outputs.data(), outputs.size());
-    if (!event.ok()) {
-      ADD_FAILURE() << event.error().message;
-      return {};
-    }
-    std::vector<Bytes> all;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const Buffer buffer(client_, outputs[i]);
-      Bytes bytes(results[i].numel() * byte_size(results[i].dtype()));
-      auto copied = buffer.to_host(bytes.data(), bytes.size());
-      if (!copied.ok() || !copied.value().wait().ok()) ADD_FAILURE() << "no copy to the host";
-      all.push_back(std::move(bytes));
-    }
-    return all;
-  }
-
-  static Client* client_;
-};
-Client* Execution::client_ = nullptr;
-
 // --- the reference: strides over bytes -------------------------------------------------------------------------------
 
 // Calls `visit(position in the view, byte offset in the storage)` in row-major order.
@@ -269,7 +196,7 @@ std::string describe(const Type& base, const ViewSpec& v) {
 // Many views in one program: a compile costs far more than a view.
 constexpr int kBatch = 20;
 
-class RandomViews : public Execution {
+class RandomViews : public testing::Test {
  protected:
   struct Case {
     Type base;
@@ -324,7 +251,7 @@ TEST_F(RandomViews, ReadAndWriteLikeStrides) {
       inputs.push_back(c.storage);
       inputs.push_back(c.update);
     }
-    const auto got = run(b, results, inputs);
+    const auto got = run_program(b, results, inputs);
     ASSERT_EQ(got.size(), results.size());
     for (size_t i = 0; i < cases.size(); ++i) {
       const Case& c = cases[i];
@@ -367,29 +294,30 @@ std::vector<T> values(const Bytes& bytes) {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST_F(Execution, BytesAndBools) {
+TEST(Execution, BytesAndBools) {
   Builder b;
   const Value bytes = b.parameter({DType::kU8, {4}}), flags = b.parameter({DType::kBool, {4}});
   const ViewSpec as_flags{DType::kBool, {4}, {1}, 0, false, false}, as_word{DType::kI32, {1}, {1}, 0, false, false};
-  const auto got = run(b, {hlo::read_view(b, bytes, as_flags), hlo::read_view(b, flags, as_word)},
-                       {tensor<uint8_t>(DType::kU8, {0, 1, 2, 255}), tensor<uint8_t>(DType::kBool, {1, 0, 1, 1})});
+  const auto got =
+      run_program(b, {hlo::read_view(b, bytes, as_flags), hlo::read_view(b, flags, as_word)},
+                  {tensor<uint8_t>(DType::kU8, {0, 1, 2, 255}), tensor<uint8_t>(DType::kBool, {1, 0, 1, 1})});
   ASSERT_EQ(got.size(), 2u);
   EXPECT_EQ(got[0], (Bytes{0, 1, 1, 1}));
   EXPECT_EQ(got[1], (Bytes{1, 0, 1, 1}));
 }
 
 // Expected values: PyTorch 2.13 CPU on x86-64.
-TEST_F(Execution, FloatsToIntegersAsPyTorch) {
+TEST(Execution, FloatsToIntegersAsPyTorch) {
   const std::vector<float> x = {-1, 300, -1.7f, 255.9f, 1e10f, -1e10f, kNan, kInf, -kInf, 3e9f, -129, 70000};
   for (const DType from : {DType::kF32, DType::kF64}) {
     Builder b;
     Value p = b.parameter({DType::kF32, {static_cast<int64_t>(x.size())}});
     p = b.convert(p, from);
-    const auto got =
-        run(b,
-            {b.convert(p, DType::kU8), b.convert(p, DType::kI8), b.convert(p, DType::kI16), b.convert(p, DType::kU16),
-             b.convert(p, DType::kU32), b.convert(p, DType::kI64), b.convert(p, DType::kBool)},
-            {tensor(DType::kF32, x)});
+    const auto got = run_program(
+        b,
+        {b.convert(p, DType::kU8), b.convert(p, DType::kI8), b.convert(p, DType::kI16), b.convert(p, DType::kU16),
+         b.convert(p, DType::kU32), b.convert(p, DType::kI64), b.convert(p, DType::kBool)},
+        {tensor(DType::kF32, x)});
     ASSERT_EQ(got.size(), 7u);
     EXPECT_EQ(values<uint8_t>(got[0]), (std::vector<uint8_t>{255, 44, 255, 255, 0, 0, 0, 0, 0, 0, 127, 112}));
     EXPECT_EQ(values<int8_t>(got[1]), (std::vector<int8_t>{-1, 44, -1, -1, 0, 0, 0, 0, 0, 0, 127, 112}));
@@ -404,17 +332,18 @@ TEST_F(Execution, FloatsToIntegersAsPyTorch) {
   }
 }
 
-TEST_F(Execution, UnsignedLongs) {
+TEST(Execution, UnsignedLongs) {
   Builder b;
   const Value p = b.parameter({DType::kF64, {5}});
-  const auto got = run(b, {b.convert(p, DType::kU64)}, {tensor<double>(DType::kF64, {-1, 0.5, 3e9, 1e19, 0x1p63})});
+  const auto got =
+      run_program(b, {b.convert(p, DType::kU64)}, {tensor<double>(DType::kF64, {-1, 0.5, 3e9, 1e19, 0x1p63})});
   ASSERT_EQ(got.size(), 1u);
   EXPECT_EQ(values<uint64_t>(got[0]),
             (std::vector<uint64_t>{~uint64_t{0}, 0, 3000000000, 10000000000000000000u, uint64_t{1} << 63}));
 }
 
 // Every narrow float: the engine's conversion, our constants' rounding and the value of every pattern agree.
-TEST_F(Execution, NarrowFloatsRoundAsPyTorch) {
+TEST(Execution, NarrowFloatsRoundAsPyTorch) {
   std::vector<float> x = {0,     -0.0f, 1,   -1,  0.1f, 464,   465,   448,   500,   57344,         61440,         61439,
                           70000, 240,   248, 249, 1e9f, -1e9f, 1e-3f, 1e-5f, 3e-8f, 0.0009765625f, 0.0146484375f, kInf,
                           -kInf};
@@ -427,7 +356,8 @@ TEST_F(Execution, NarrowFloatsRoundAsPyTorch) {
     const Value p = b.parameter({DType::kF32, {static_cast<int64_t>(x.size())}});
     const Value narrow = b.convert(p, dtype);
     std::vector<double> wide(x.begin(), x.end());
-    const auto got = run(b, {narrow, b.vector(dtype, wide), b.convert(narrow, DType::kF64)}, {tensor(DType::kF32, x)});
+    const auto got =
+        run_program(b, {narrow, b.vector(dtype, wide), b.convert(narrow, DType::kF64)}, {tensor(DType::kF32, x)});
     ASSERT_EQ(got.size(), 3u);
     const int64_t size = byte_size(dtype);
     const auto decoded = values<double>(got[2]);
@@ -447,15 +377,15 @@ TEST_F(Execution, NarrowFloatsRoundAsPyTorch) {
   }
 }
 
-TEST_F(Execution, BoolAndComplexConversions) {
+TEST(Execution, BoolAndComplexConversions) {
   Builder b;
   const Value p = b.parameter({DType::kF32, {4}}), c = b.parameter({DType::kC64, {3}});
   const Value flags = b.convert(p, DType::kBool);
   const auto got =
-      run(b,
-          {flags, b.convert(flags, DType::kF8E4M3FN), b.convert(flags, DType::kC64), b.convert(c, DType::kBool),
-           b.convert(c, DType::kI32), b.convert(c, DType::kC128), b.convert(p, DType::kC128)},
-          {tensor<float>(DType::kF32, {0, -0.0f, kNan, 0.5f}), complex_floats({0, 1, 0, 0, -2.5f, 3})});
+      run_program(b,
+                  {flags, b.convert(flags, DType::kF8E4M3FN), b.convert(flags, DType::kC64), b.convert(c, DType::kBool),
+                   b.convert(c, DType::kI32), b.convert(c, DType::kC128), b.convert(p, DType::kC128)},
+                  {tensor<float>(DType::kF32, {0, -0.0f, kNan, 0.5f}), complex_floats({0, 1, 0, 0, -2.5f, 3})});
   ASSERT_EQ(got.size(), 7u);
   EXPECT_EQ(got[0], (Bytes{0, 0, 1, 1}));
   EXPECT_EQ(got[1], (Bytes{0, 0, 0x38, 0x38}));
