@@ -173,8 +173,10 @@ void run_variant(const Call& call, Inference& result) {
   // A resized out= is announced once, when the real tensor is resized.
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-  // In-place forms without compiled inference are checked against the functional result by our caller.
-  if (plan.form == Form::kOut ? has_meta(plan.op) : meta_kernel(plan.name) != nullptr) call_meta(plan.op, &stack);
+  // In-place forms without compiled inference, and those that ours replaces, are checked against the functional result by
+  // our caller.
+  const bool ours = own_inference(toString(plan.functional.operator_name())) != nullptr;
+  if (plan.form == Form::kOut ? has_meta(plan.op) : meta_kernel(plan.name) != nullptr && !ours) call_meta(plan.op, &stack);
   result.resize.resize(plan.written.size());
   for (size_t k = 0; k < outs.size(); ++k) {
     const OutMeta& wanted = result.outs[k];

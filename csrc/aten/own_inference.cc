@@ -8,6 +8,8 @@
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_add_meta_dispatch.h>
+#include <ATen/ops/index_reduce_meta_dispatch.h>
 #include <ATen/ops/result_type.h>
 
 #include <map>
@@ -270,6 +272,25 @@ void embedding_dense_backward(Stack* stack) {
   stack->emplace_back(at::empty({weights, grad.size(-1)}, grad.options()));
 }
 
+// (self, dim, index, source, alpha): PyTorch's function looks at the first slice of source, which an empty one lacks.
+void index_add(Stack* stack) {
+  const at::Tensor self = (*stack)[0].toTensor(), index = (*stack)[2].toTensor(), source = (*stack)[3].toTensor();
+  const int64_t dim = (*stack)[1].toInt();
+  const at::Scalar alpha = (*stack)[4].toScalar();
+  stack->clear();
+  stack->emplace_back(source.numel() == 0 ? at::empty_like(self) : at::meta::index_add(self, dim, index, source, alpha));
+}
+
+// (self, dim, index, source, reduce, include_self)
+void index_reduce(Stack* stack) {
+  const at::Tensor self = (*stack)[0].toTensor(), index = (*stack)[2].toTensor(), source = (*stack)[3].toTensor();
+  const int64_t dim = (*stack)[1].toInt();
+  const std::string reduce = (*stack)[4].toStringRef();
+  const bool include_self = (*stack)[5].toBool();
+  stack->clear();
+  stack->emplace_back(source.numel() == 0 ? at::empty_like(self) : at::meta::index_reduce(self, dim, index, source, reduce, include_self));
+}
+
 // isin of a number: PyTorch's meta function says [0], its CPU kernel resizes to 0-d.
 void zero_dim_bool(Stack* stack) {
   const at::Tensor tests = (*stack)[1].toTensor();
@@ -302,6 +323,8 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::min", &scalar_like_first},
       {"aten::embedding", &embedding},
       {"aten::embedding_dense_backward", &embedding_dense_backward},
+      {"aten::index_add", &index_add},
+      {"aten::index_reduce", &index_reduce},
       {"aten::isin.Scalar_Tensor", &zero_dim_bool},
       {"aten::fractional_max_pool3d_backward", &like_second},
       {"aten::slice_backward", &with_sizes},
