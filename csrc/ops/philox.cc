@@ -31,6 +31,41 @@ Product multiply(Context& c, Expr x, uint32_t factor) {
   return {x1 * f1 + shift_right(middle, 16) + shift_right(carry, 16), low};
 }
 
+// Four 32-bit lanes of [blocks] as two arrays of [blocks, 2]. XLA:CPU writes one result per loop, so that a plain
+// concatenation evaluates the whole generator once per lane; as one array of 128-bit numbers it is evaluated once.
+Values packed_pairs(hlo::Builder& b, const Lanes& lanes) {
+  const Shape shape = lanes[0].value().shape();
+  auto word = [&](const Expr& x) { return Expr{b, b.bitcast(x, {DType::kU32, shape})}; };
+  Value low = b.bitcast(join_words(word(lanes[1]), word(lanes[0])), {DType::kF64, shape});
+  Value high = b.bitcast(join_words(word(lanes[3]), word(lanes[2])), {DType::kF64, shape});
+  Value packed = b.optimization_barrier({b.complex(low, high)})[0];
+  Values pairs;
+  for (Value half : {b.real(packed), b.imag(packed)}) {
+    Value wide = b.bitcast(half, {DType::kU64, shape});
+    pairs.push_back(b.bitcast(wide, {lanes[0].dtype(), {shape[0], 2}}));
+  }
+  return pairs;
+}
+
+// cos and sin of 2 pi u for u in [0, 1), by Taylor's series on the eighth of a turn around each quarter: engines'
+// functions take several times as long because they reduce arguments of any size.
+std::pair<Expr, Expr> turn(Expr u) {
+  Expr quarters = u * 4;
+  Expr nearest = floor(quarters + 0.5);
+  Expr x = (quarters - nearest) * (std::numbers::pi / 2);
+  Expr square = x * x;
+  const int terms = u.dtype() == DType::kF64 ? 10 : 6;
+  Expr cosine = x.like(1), sine = x.like(1);
+  for (int k = terms; k > 0; --k) {
+    cosine = 1.0 - square * cosine / ((2.0 * k - 1) * (2.0 * k));
+    sine = 1.0 - square * sine / ((2.0 * k) * (2.0 * k + 1));
+  }
+  sine = sine * x;
+  Expr odd = (nearest == 1) | (nearest == 3);
+  Expr c = select(odd, sine, cosine), s = select(odd, cosine, sine);
+  return {select((nearest == 1) | (nearest == 2), -c, c), select((nearest == 2) | (nearest == 3), -s, s)};
+}
+
 }  // namespace
 
 Lanes philox(Context& c, Expr counter, Expr draw, Value state) {
@@ -82,7 +117,11 @@ Lanes Random::lanes(Expr draw) const {
 Expr Random::interleave(const Lanes& lanes) const {
   hlo::Builder& b = c_.b;
   Values columns;
-  for (const Expr& lane : lanes) columns.push_back(b.reshape(lane, {blocks_, 1}));
+  if (c_.platform == Platform::kCpu && byte_size(lanes[0].dtype()) == 4) {
+    columns = packed_pairs(b, lanes);
+  } else {
+    for (const Expr& lane : lanes) columns.push_back(b.reshape(lane, {blocks_, 1}));
+  }
   Value flat = b.reshape(b.concatenate(columns, 1), {4 * blocks_});
   return {b, b.reshape(b.slice(flat, {0}, {count_}), shape_)};
 }
@@ -107,9 +146,9 @@ Expr Random::normal(DType dtype) const {
   Lanes normals = words;
   for (size_t i = 0; i < words.size(); i += 2) {
     Expr radius = sqrt(-2.0 * log(open_unit_interval(words[i], dtype)));
-    Expr angle = unit_interval(words[i + 1], dtype) * (2 * std::numbers::pi);
-    normals[i] = radius * cos(angle);
-    normals[i + 1] = radius * sin(angle);
+    auto [cosine, sine] = turn(unit_interval(words[i + 1], dtype));
+    normals[i] = radius * cosine;
+    normals[i + 1] = radius * sine;
   }
   return interleave(normals);
 }
@@ -117,7 +156,7 @@ Expr Random::normal(DType dtype) const {
 Expr Random::normal(DType dtype, Expr draw) const {
   Expr next = draw + draw.like(dtype == DType::kF64 ? 2 : 1);
   Expr radius = sqrt(-2.0 * log(uniform_open(dtype, draw)));
-  return radius * cos(uniform(dtype, next) * (2 * std::numbers::pi));
+  return radius * turn(uniform(dtype, next)).first;
 }
 
 }  // namespace torch_tpu::ops
