@@ -103,7 +103,9 @@ Expr log_sum_exp(Context&, Expr x, const Dims& dims) {
 // Equal-width bins over [min, max]; both equal means the data's own range. The last bin includes its upper edge.
 Values histc(Context& c, const Args& args) {
   const int64_t bins = args.integer(1);
-  const DType dtype = compute_dtype(c.out().dtype);
+  // Integers (which accelerators take, CPU PyTorch does not) are binned in f64: their own division would truncate.
+  const bool exact = is_integer(c.out().dtype);
+  const DType dtype = exact ? DType::kF64 : compute_dtype(c.out().dtype);
   Value flat = c.b.reshape(args.tensor(0), {args.tensor(0).numel()});
   Expr x{c.b, c.b.convert(flat, dtype)};
   if (x.value().numel() == 0) return {c.b.zeros(c.out())};
@@ -114,7 +116,8 @@ Values histc(Context& c, const Args& args) {
   from = select(flat_range, from - 1, from);
   to = select(flat_range, to + 1, to);
   Expr lower = x.with(c.b.broadcast(from, x.value().shape())), upper = x.with(c.b.broadcast(to, x.value().shape()));
-  Expr bin = floor((x - lower) / (upper - lower) * static_cast<double>(bins));
+  const double n = static_cast<double>(bins);
+  Expr bin = floor(exact ? (x - lower) * n / (upper - lower) : (x - lower) / (upper - lower) * n);
   bin = min(bin, static_cast<double>(bins - 1));
   // Elements outside go to an index past the end, which scatter drops.
   Expr inside = (x >= lower) & (x <= upper);

@@ -119,10 +119,18 @@ Exprs Scan::by_rows(Context& c, Exprs xs, int64_t dim) const {
 
 using ScanRuleBody = std::function<Expr(Context& c, Expr x, int64_t dim)>;
 
-// Argument 0 scanned along argument 1 in the dtype that the result computes in.
+// The dtype a running sum or product is kept in. PyTorch's CPU kernels keep floats in double, and a million factors
+// show it; a TPU emulates f64, so there it is the compute dtype, as on other accelerators.
+DType scan_dtype(const Context& c) {
+  const DType dtype = compute_dtype(c.out().dtype);
+  if (c.platform != Platform::kCpu) return dtype;
+  return dtype == DType::kF32 ? DType::kF64 : dtype == DType::kC64 ? DType::kC128 : dtype;
+}
+
+// Argument 0 scanned along argument 1.
 Rule scan_rule(ScanRuleBody body) {
   return [body = std::move(body)](Context& c, const Args& args) -> Values {
-    Expr x{c.b, c.b.convert(args.tensor(0), compute_dtype(c.out().dtype))};
+    Expr x{c.b, c.b.convert(args.tensor(0), scan_dtype(c))};
     const bool trivial = x.value().rank() == 0 || x.value().numel() == 0;
     return {finish(c, trivial ? x : body(c, x, wrap_dim(args.integer(1), x.value().rank())))};
   };
