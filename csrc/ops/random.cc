@@ -12,14 +12,24 @@ namespace {
 using std::numbers::pi;
 using std::numbers::sqrt2;
 
-// New value of the written argument 0 from numbers in the dtype it draws in.
-using Sampler = std::function<Expr(const Random& random, DType dtype, const Args& args)>;
+// A `float` parameter: a 0-d operand, so that another bound, deviation or probability is no other program.
+Expr parameter(Context& c, const Args& args, size_t i, double otherwise, DType dtype, const Shape& shape) {
+  if (args.none(i)) return {c.b, c.b.constant({dtype, shape}, otherwise)};
+  Value operand = args.scalar(i);
+  return {c.b, operand ? as(c, operand, dtype, shape) : c.b.constant({dtype, shape}, args.number(i))};
+}
+
+// New value of the written argument 0 from numbers in the dtype it draws in; argument i by number(i, default).
+using Number = std::function<Expr(size_t i, double otherwise)>;
+using Sampler = std::function<Expr(const Random& random, DType dtype, const Number& number)>;
 
 Rule in_place(Sampler sampler) {
   return [sampler = std::move(sampler)](Context& c, const Args& args) -> Values {
     const Type type = args.tensor(0).type();
     if (element_count(type.shape) == 0) return {args.tensor(0)};
-    return {c.b.convert(sampler(Random(c, type.shape), draw_dtype(type.dtype), args), type.dtype)};
+    const DType dtype = draw_dtype(type.dtype);
+    const Number number = [&](size_t i, double otherwise) { return parameter(c, args, i, otherwise, dtype, type.shape); };
+    return {c.b.convert(sampler(Random(c, type.shape), dtype, number), type.dtype)};
   };
 }
 
@@ -27,53 +37,56 @@ Rule in_place(Sampler sampler) {
 Values uniform(Context& c, const Args& args) {
   const Type type = args.tensor(0).type();
   if (element_count(type.shape) == 0) return {args.tensor(0)};
-  const double from = args.number_or(1, 0), to = args.number_or(2, 1);
-  Expr u = Random(c, type.shape).uniform(draw_dtype(type.dtype));
-  Expr x = (u * (to - from) + from).to(type.dtype);
-  if (!(from < to)) return {x};
-  return {min(x, next_after(x.like(to), x.like(from)))};
+  const DType dtype = draw_dtype(type.dtype);
+  Expr from = parameter(c, args, 1, 0, DType::kF64, {}), to = parameter(c, args, 2, 1, DType::kF64, {});
+  auto spread_out = [&](Expr v, DType t) { return v.with(as(c, v, t, type.shape)); };
+  Expr u = Random(c, type.shape).uniform(dtype);
+  Expr x = (u * spread_out(to - from, dtype) + spread_out(from, dtype)).to(type.dtype);
+  return {min(x, next_after(spread_out(to, type.dtype), spread_out(from, type.dtype)))};
 }
 
 // A complex normal has half of its variance in each part.
 Values normal(Context& c, const Args& args) {
   const Type type = args.tensor(0).type();
   if (element_count(type.shape) == 0) return {args.tensor(0)};
-  const double mean = args.number_or(1, 0), deviation = args.number_or(2, 1);
-  if (!is_complex(type.dtype)) return {(Random(c, type.shape).normal(draw_dtype(type.dtype)) * deviation + mean).to(type.dtype)};
+  const DType dtype = draw_dtype(type.dtype);
+  Expr mean = parameter(c, args, 1, 0, dtype, type.shape), deviation = parameter(c, args, 2, 1, dtype, type.shape);
+  if (!is_complex(type.dtype)) return {(Random(c, type.shape).normal(dtype) * deviation + mean).to(type.dtype)};
   Shape parts = type.shape;
   parts.insert(parts.begin(), 2);
-  Value z = Random(c, parts).normal(real_of(type.dtype)) * (deviation / sqrt2);
-  Value re = c.b.reshape(c.b.slice_dim(z, 0, 0, 1), type.shape), im = c.b.reshape(c.b.slice_dim(z, 0, 1, 2), type.shape);
-  return {c.b.complex(Expr{c.b, re} + mean, im)};
+  Value z = Random(c, parts).normal(dtype);
+  Expr re{c.b, c.b.reshape(c.b.slice_dim(z, 0, 0, 1), type.shape)}, im{c.b, c.b.reshape(c.b.slice_dim(z, 0, 1, 2), type.shape)};
+  Expr half = deviation * (1 / sqrt2);
+  return {c.b.complex(re * half + mean, im * half)};
 }
 
 // normal.Tensor_float and its kin: argument 0 is the mean, argument 1 the deviation, either may be a number.
 Values normal_from(Context& c, const Args& args) {
   const DType dtype = draw_dtype(c.out().dtype);
-  auto parameter = [&](size_t i) {
-    return args.at(i).kind == Arg::Kind::kTensor ? operand(c, args, i, dtype) : Expr{c.b, c.b.constant({dtype, c.out().shape}, args.number(i))};
+  auto given = [&](size_t i) {
+    return args.at(i).kind == Arg::Kind::kTensor ? operand(c, args, i, dtype) : parameter(c, args, i, 1, dtype, c.out().shape);
   };
-  return result(c, Random(c, c.out().shape).normal(dtype) * parameter(1) + parameter(0));
+  return result(c, Random(c, c.out().shape).normal(dtype) * given(1) + given(0));
 }
 
-Expr log_normal(const Random& random, DType dtype, const Args& args) {
-  return exp(random.normal(dtype) * args.number_or(2, 2) + args.number_or(1, 1));
+Expr log_normal(const Random& random, DType dtype, const Number& number) {
+  return exp(random.normal(dtype) * number(2, 2) + number(1, 1));
 }
 
-Expr exponential(const Random& random, DType dtype, const Args& args) {
-  return -log(random.uniform_open(dtype)) / args.number_or(1, 1);
+Expr exponential(const Random& random, DType dtype, const Number& number) {
+  return -log(random.uniform_open(dtype)) / number(1, 1);
 }
 
-Expr geometric(const Random& random, DType dtype, const Args& args) {
-  return max(ceil(log(random.uniform_open(dtype)) / std::log1p(-args.number(1))), 1);
+Expr geometric(const Random& random, DType dtype, const Number& number) {
+  return max(ceil(log(random.uniform_open(dtype)) / log1p(-number(1, 0.5))), 1);
 }
 
-Expr cauchy(const Random& random, DType dtype, const Args& args) {
+Expr cauchy(const Random& random, DType dtype, const Number& number) {
   Expr angle = (random.uniform_open(dtype) - 0.5) * pi;
-  return sin(angle) / cos(angle) * args.number_or(2, 1) + args.number_or(1, 0);
+  return sin(angle) / cos(angle) * number(2, 1) + number(1, 0);
 }
 
-Expr bernoulli_number(const Random& random, DType dtype, const Args& args) { return random.uniform(dtype) < args.number_or(1, 0.5); }
+Expr bernoulli_number(const Random& random, DType dtype, const Number& number) { return random.uniform(dtype) < number(1, 0.5); }
 
 Values bernoulli_tensor(Context& c, const Args& args) {
   const Type type = args.tensor(0).type();
@@ -135,18 +148,18 @@ Values random_from(Context& c, const Args& args) {
 }
 
 Values native_dropout(Context& c, const Args& args) {
-  const double p = args.number(1);
   const Shape& shape = c.out().shape;
   if (!args.flag_or(2, true)) return {operand(c, args, 0, c.out().dtype), c.b.ones(c.out(1))};
   Expr x = operand(c, args, 0);
-  Expr keep = Random(c, shape).uniform(DType::kF32) < 1 - p;
-  Expr scaled = p < 1 ? select(keep, x / (1 - p), 0.0) : x.like(0);
+  Expr share = 1.0 - parameter(c, args, 1, 0.5, DType::kF64, {});
+  Expr keep = Random(c, shape).uniform(DType::kF32) < x.with(as(c, share, DType::kF32, shape));
+  Expr scaled = select(keep, x / x.with(as(c, share, x.dtype(), shape)), 0.0);
   return {c.b.convert(scaled, c.out().dtype), c.b.convert(keep, c.out(1).dtype)};
 }
 
 Values native_dropout_backward(Context& c, const Args& args) {
   Expr g = operand(c, args, 0), mask = operand(c, args, 1);
-  return result(c, g * mask * args.number(2));
+  return result(c, g * mask * parameter(c, args, 2, 1, g.dtype(), c.out().shape));
 }
 
 // Positions sorted by random 64-bit keys.
@@ -206,9 +219,9 @@ void add_random_rows(Rows& rows) {
   });
   add_multinomial_rows(rows);
   add_rejection_rows(rows);
-  for (size_t i = first; i < rows.size(); ++i) rows[i].as_random();
+  for (size_t i = first; i < rows.size(); ++i) rows[i].as_random().with_double_operands();
   rows.push_back({"aten::native_dropout_backward", native_dropout_backward});
-  rows.back().as_pointwise();
+  rows.back().as_pointwise().with_double_operands();
 }
 
 }  // namespace torch_tpu::ops
