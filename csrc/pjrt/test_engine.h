@@ -10,6 +10,10 @@
 
 #include "pjrt/client.h"
 
+#ifndef TORCH_TPU_EMBEDDED_PLUGIN  // set by CMake for the tests
+#define TORCH_TPU_EMBEDDED_PLUGIN ""
+#endif
+
 namespace torch_tpu::pjrt {
 
 inline PluginChoice test_plugin() {
