@@ -4,7 +4,7 @@ import comparing
 import pytest
 import torch
 import torch.nn.functional as F
-from both_devices import EVERY, GRADIENTS, cases, check, compare_with_float32
+from both_devices import EVERY, GRADIENTS, NARROW, cases, check, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
@@ -24,8 +24,7 @@ def test_samples(op, dtype):
 
 @pytest.mark.parametrize("op, dtype", cases(ACCUMULATING, EVERY))
 def test_accumulating_samples(op, dtype):
-    narrow = dtype in (torch.bfloat16, torch.float16)
-    assert (compare_with_float32 if narrow else comparing.compare)(op, dtype) > 0
+    assert (compare_with_float32 if dtype in NARROW else comparing.compare)(op, dtype) > 0
 
 
 @pytest.mark.parametrize("op, dtype", cases(OPS, (torch.float32,), backward=True))
