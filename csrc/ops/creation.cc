@@ -77,8 +77,8 @@ Values triangle_indices(Context& c, const Args& args, bool lower) {
   scatter.inserted_window_dims = {0};
   scatter.scatter_dims_to_operand_dims = {0};
   scatter.index_vector_dim = 1;
-  Value marks = b.scatter(b.zeros({DType::kI64, {count}}), b.reshape(start, {rows, 1}), b.ones({DType::kI64, {rows}}), scatter,
-                          [](hlo::Builder& b, const Values& v) -> Values { return {b.add(v[0], v[1])}; });
+  Value marks = b.scatter(b.zeros({DType::kI64, {count}}), b.reshape(start, {rows, 1}), b.ones({DType::kI64, {rows}}),
+                          scatter, [](hlo::Builder& b, const Values& v) -> Values { return {b.add(v[0], v[1])}; });
   Expr row_of = running_sum(c, {b, marks}, 0) - 1;
 
   hlo::GatherDims gather;
@@ -105,27 +105,28 @@ Row range_row(const char* name, int start, int end, int step) {
 }  // namespace
 
 void add_creation_rows(Rows& rows) {
-  rows.insert(rows.end(), {
-      range_row("aten::arange", -1, 0, -1),
-      range_row("aten::arange.start", 0, 1, -1),
-      range_row("aten::arange.start_step", 0, 1, 2),
-      range_row("aten::range", 0, 1, -1),
-      range_row("aten::range.step", 0, 1, 2),
-      {"aten::linspace", linspace},
-      {"aten::linspace.Tensor_Tensor", linspace},
-      {"aten::linspace.Tensor_Scalar", linspace},
-      {"aten::linspace.Scalar_Tensor", linspace},
-      {"aten::logspace", logspace},
-      {"aten::logspace.Tensor_Tensor", logspace},
-      {"aten::logspace.Tensor_Scalar", logspace},
-      {"aten::logspace.Scalar_Tensor", logspace},
-      {"aten::eye", eye},
-      {"aten::eye.m", eye},
-      {"aten::tril", [](Context& c, const Args& args) { return triangle(c, args, true); }},
-      {"aten::triu", [](Context& c, const Args& args) { return triangle(c, args, false); }},
-      {"aten::tril_indices", [](Context& c, const Args& args) { return triangle_indices(c, args, true); }},
-      {"aten::triu_indices", [](Context& c, const Args& args) { return triangle_indices(c, args, false); }},
-  });
+  rows.insert(rows.end(),
+              {
+                  range_row("aten::arange", -1, 0, -1),
+                  range_row("aten::arange.start", 0, 1, -1),
+                  range_row("aten::arange.start_step", 0, 1, 2),
+                  range_row("aten::range", 0, 1, -1),
+                  range_row("aten::range.step", 0, 1, 2),
+                  {"aten::linspace", linspace},
+                  {"aten::linspace.Tensor_Tensor", linspace},
+                  {"aten::linspace.Tensor_Scalar", linspace},
+                  {"aten::linspace.Scalar_Tensor", linspace},
+                  {"aten::logspace", logspace},
+                  {"aten::logspace.Tensor_Tensor", logspace},
+                  {"aten::logspace.Tensor_Scalar", logspace},
+                  {"aten::logspace.Scalar_Tensor", logspace},
+                  {"aten::eye", eye},
+                  {"aten::eye.m", eye},
+                  {"aten::tril", [](Context& c, const Args& args) { return triangle(c, args, true); }},
+                  {"aten::triu", [](Context& c, const Args& args) { return triangle(c, args, false); }},
+                  {"aten::tril_indices", [](Context& c, const Args& args) { return triangle_indices(c, args, true); }},
+                  {"aten::triu_indices", [](Context& c, const Args& args) { return triangle_indices(c, args, false); }},
+              });
 }
 
 }  // namespace torch_tpu::ops

@@ -57,8 +57,8 @@ inline Expr operator^(Expr x, Expr y) { return call("xor", x, y); }
 inline Expr operator!(Expr x) { return call("not", x); }
 inline Expr operator~(Expr x) { return call("not", x); }
 
-// A 0-d x, hidden from constant folding. Engines replace a division by a constant with a product by its reciprocal, which
-// is off by one rounding (the mean of 41 ones would not be 1); a hidden divisor is divided by.
+// A 0-d x, hidden from constant folding. Engines replace a division by a constant with a product by its reciprocal,
+// which is off by one rounding (the mean of 41 ones would not be 1); a hidden divisor is divided by.
 inline Expr opaque(Expr x) { return x.with(x.b().optimization_barrier({x.value()})[0]); }
 // v in every element of x's shape, hidden.
 inline Expr opaque_like(Expr x, double v) {

@@ -16,8 +16,8 @@ namespace torch_tpu::ops {
 
 using Lanes = std::array<Expr, 4>;
 
-// Four u32 arrays of the counters' shape. counter: u64; draw, stream: u32 of the same shape; state: u64[2] {seed, offset}
-// (the offset is already part of the counter).
+// Four u32 arrays of the counters' shape. counter: u64; draw, stream: u32 of the same shape; state: u64[2] {seed,
+// offset} (the offset is already part of the counter).
 Lanes philox(Context& c, Expr counter, Expr draw, Value state);
 
 // The random words of one call with one element per element of `shape`.
@@ -25,14 +25,14 @@ class Random {
  public:
   Random(Context& c, Shape shape);
 
-  Expr bits32(Expr draw) const;   // u32
-  Expr bits64(Expr draw) const;   // u64, from draws `draw` and `draw` + 1
+  Expr bits32(Expr draw) const;  // u32
+  Expr bits64(Expr draw) const;  // u64, from draws `draw` and `draw` + 1
   Expr draw(int64_t number) const { return {c_.b, c_.b.scalar_int(DType::kU32, number)}; }
 
   // Floats: dtype is f32 or f64. f32 consumes one draw, f64 two.
-  Expr uniform(DType dtype, Expr draw) const;        // [0, 1), 24 or 53 bits
+  Expr uniform(DType dtype, Expr draw) const;  // [0, 1), 24 or 53 bits
   Expr uniform(DType dtype) const { return uniform(dtype, draw(0)); }
-  Expr uniform_open(DType dtype, Expr draw) const;   // (0, 1), 23 or 52 bits
+  Expr uniform_open(DType dtype, Expr draw) const;  // (0, 1), 23 or 52 bits
   Expr uniform_open(DType dtype) const { return uniform_open(dtype, draw(0)); }
   // Standard normal by Box and Muller. The short form pairs neighbouring lanes (f32: draw 0, f64: draws 0 and 1);
   // the long one makes each element from its own words (twice a uniform's draws), for use inside loops.

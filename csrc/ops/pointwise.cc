@@ -6,10 +6,14 @@ namespace {
 // The unsigned integer of a float dtype's width.
 DType bits_of(DType dtype) {
   switch (byte_size(dtype)) {
-    case 1: return DType::kU8;
-    case 2: return DType::kU16;
-    case 4: return DType::kU32;
-    default: return DType::kU64;
+    case 1:
+      return DType::kU8;
+    case 2:
+      return DType::kU16;
+    case 4:
+      return DType::kU32;
+    default:
+      return DType::kU64;
   }
 }
 
@@ -27,16 +31,22 @@ struct FloatLayout {
 
 FloatLayout layout_of(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return {52, 1023, 0x7FF};
-    case DType::kF16: return {10, 15, 0x1F};
-    case DType::kBF16: return {7, 127, 0xFF};
-    default: return {23, 127, 0xFF};
+    case DType::kF64:
+      return {52, 1023, 0x7FF};
+    case DType::kF16:
+      return {10, 15, 0x1F};
+    case DType::kBF16:
+      return {7, 127, 0xFF};
+    default:
+      return {23, 127, 0xFF};
   }
 }
 
 }  // namespace
 
-Expr operand(Context& c, const Args& args, size_t i, DType dtype) { return {c.b, as(c, args, i, dtype, c.out().shape)}; }
+Expr operand(Context& c, const Args& args, size_t i, DType dtype) {
+  return {c.b, as(c, args, i, dtype, c.out().shape)};
+}
 
 Expr operand(Context& c, const Args& args, size_t i) { return operand(c, args, i, compute_dtype(c.out().dtype)); }
 
@@ -51,7 +61,8 @@ Rule elementwise(std::vector<size_t> which, Body body) {
 }
 
 Rule unary(UnaryBody body) {
-  return [body = std::move(body)](Context& c, const Args& args) -> Values { return result(c, body(operand(c, args, 0))); };
+  return
+      [body = std::move(body)](Context& c, const Args& args) -> Values { return result(c, body(operand(c, args, 0))); };
 }
 
 Rule unary(std::string op) {

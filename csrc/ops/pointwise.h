@@ -42,13 +42,13 @@ Rule compare(hlo::Compare direction);
 Rule logical(std::string op);
 
 // Shared formulas.
-Expr sign_bit(Expr x);                   // bool; true for -0.0 and negative NaN
+Expr sign_bit(Expr x);  // bool; true for -0.0 and negative NaN
 Expr copy_sign(Expr magnitude, Expr sign);
-Expr next_after(Expr x, Expr y);         // std::nextafter for every float dtype
-Expr sigmoid(Expr x);                    // real and complex
+Expr next_after(Expr x, Expr y);                                   // std::nextafter for every float dtype
+Expr sigmoid(Expr x);                                              // real and complex
 Expr polynomial(Expr x, const std::vector<double>& coefficients);  // highest power first
-Expr floor_divide(Expr x, Expr y);       // PyTorch's div(rounding_mode="floor")
-Expr remainder(Expr x, Expr y);          // the sign of the divisor
+Expr floor_divide(Expr x, Expr y);                                 // PyTorch's div(rounding_mode="floor")
+Expr remainder(Expr x, Expr y);                                    // the sign of the divisor
 // sum of (q + k)^-s for k >= 0, s > 1; a negative q is shifted up term by term (chlo's series starts above zero).
 Expr hurwitz_zeta(Expr s, Expr q);
 // x = mantissa * 2^exponent with mantissa in [0.5, 1); zero, inf and NaN give exponent 0. Exponent is i32.

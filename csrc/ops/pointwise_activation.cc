@@ -83,9 +83,7 @@ Expr tanh_backward(Expr g, Expr y) { return g * conj(1.0 - y * y); }
 
 Expr shrink_range(Expr x, Expr bound) { return (x >= -bound) & (x <= bound); }
 Expr hardshrink(Expr x, Expr bound) { return select(shrink_range(x, bound), 0.0, x); }
-Expr softshrink(Expr x, Expr bound) {
-  return select(shrink_range(x, bound), 0.0, select(x > 0, x - bound, x + bound));
-}
+Expr softshrink(Expr x, Expr bound) { return select(shrink_range(x, bound), 0.0, select(x > 0, x - bound, x + bound)); }
 Expr shrink_backward(Expr g, Expr x, Expr bound) { return select(shrink_range(x, bound), 0.0, g); }
 
 Expr threshold(Expr x, Expr bound, Expr value) { return select(x <= bound, value, x); }
@@ -167,49 +165,49 @@ Values prelu_backward(Context& c, const Args& args) {
 
 void add_activation_rows(Rows& rows) {
   rows.insert(rows.end(), {
-      {"aten::_prelu_kernel", binary(leaky_relu)},
-      {"aten::_prelu_kernel_backward", prelu_backward},
-      {"aten::elu", elementwise({0, 1, 2, 3}, elu)},
-      {"aten::elu_backward", elu_backward},
-      {"aten::gelu", gelu},
-      {"aten::gelu_backward", gelu_backward},
-      {"aten::hardshrink", binary(hardshrink)},
-      {"aten::hardshrink_backward", ternary(shrink_backward)},
-      {"aten::hardsigmoid", unary(hardsigmoid)},
-      {"aten::hardsigmoid_backward", binary(hardsigmoid_backward)},
-      {"aten::hardswish", unary(hardswish)},
-      {"aten::hardswish_backward", binary(hardswish_backward)},
-      {"aten::hardtanh", ternary(hardtanh)},
-      {"aten::hardtanh_backward", elementwise({0, 1, 2, 3}, hardtanh_backward)},
-      {"aten::leaky_relu", binary(leaky_relu)},
-      {"aten::leaky_relu_backward", ternary(leaky_relu_backward)},
-      {"aten::log_sigmoid_backward", binary(log_sigmoid_backward)},
-      {"aten::log_sigmoid_forward", log_sigmoid_forward},
-      {"aten::logit", logit},
-      {"aten::logit_backward", logit_backward},
-      {"aten::mish", unary(mish)},
-      {"aten::mish_backward", binary(mish_backward)},
-      {"aten::relu", unary(relu)},
-      {"aten::sigmoid_backward", binary(sigmoid_backward)},
-      {"aten::silu", unary(silu)},
-      {"aten::silu_backward", binary(silu_backward)},
-      {"aten::softplus", elementwise({0, 1, 2}, softplus)},
-      {"aten::softplus_backward", elementwise({0, 1, 2, 3}, softplus_backward)},
-      {"aten::softshrink", binary(softshrink)},
-      {"aten::softshrink_backward", ternary(shrink_backward)},
-      {"aten::tanh_backward", binary(tanh_backward)},
-      {"aten::threshold", ternary(threshold)},
-      {"aten::threshold_backward", ternary(threshold_backward)},
-  });
+                              {"aten::_prelu_kernel", binary(leaky_relu)},
+                              {"aten::_prelu_kernel_backward", prelu_backward},
+                              {"aten::elu", elementwise({0, 1, 2, 3}, elu)},
+                              {"aten::elu_backward", elu_backward},
+                              {"aten::gelu", gelu},
+                              {"aten::gelu_backward", gelu_backward},
+                              {"aten::hardshrink", binary(hardshrink)},
+                              {"aten::hardshrink_backward", ternary(shrink_backward)},
+                              {"aten::hardsigmoid", unary(hardsigmoid)},
+                              {"aten::hardsigmoid_backward", binary(hardsigmoid_backward)},
+                              {"aten::hardswish", unary(hardswish)},
+                              {"aten::hardswish_backward", binary(hardswish_backward)},
+                              {"aten::hardtanh", ternary(hardtanh)},
+                              {"aten::hardtanh_backward", elementwise({0, 1, 2, 3}, hardtanh_backward)},
+                              {"aten::leaky_relu", binary(leaky_relu)},
+                              {"aten::leaky_relu_backward", ternary(leaky_relu_backward)},
+                              {"aten::log_sigmoid_backward", binary(log_sigmoid_backward)},
+                              {"aten::log_sigmoid_forward", log_sigmoid_forward},
+                              {"aten::logit", logit},
+                              {"aten::logit_backward", logit_backward},
+                              {"aten::mish", unary(mish)},
+                              {"aten::mish_backward", binary(mish_backward)},
+                              {"aten::relu", unary(relu)},
+                              {"aten::sigmoid_backward", binary(sigmoid_backward)},
+                              {"aten::silu", unary(silu)},
+                              {"aten::silu_backward", binary(silu_backward)},
+                              {"aten::softplus", elementwise({0, 1, 2}, softplus)},
+                              {"aten::softplus_backward", elementwise({0, 1, 2, 3}, softplus_backward)},
+                              {"aten::softshrink", binary(softshrink)},
+                              {"aten::softshrink_backward", ternary(shrink_backward)},
+                              {"aten::tanh_backward", binary(tanh_backward)},
+                              {"aten::threshold", ternary(threshold)},
+                              {"aten::threshold_backward", ternary(threshold_backward)},
+                          });
 }
 
 // glu halves a dimension, so it is no pointwise row.
 void add_gated_rows(Rows& rows) {
   rows.insert(rows.end(), {
-      {"aten::glu", glu},
-      {"aten::glu_backward", glu_backward},
-      {"aten::glu_jvp", glu_jvp},
-  });
+                              {"aten::glu", glu},
+                              {"aten::glu_backward", glu_backward},
+                              {"aten::glu_jvp", glu_jvp},
+                          });
 }
 
 }  // namespace torch_tpu::ops

@@ -61,8 +61,12 @@ Values pow_scalar_exponent(Context& c, const Args& args) {
   return result(c, power(x, operand(c, args, 1)));
 }
 
-Expr fmax(Expr x, Expr y) { return is_float(x.dtype()) ? select(is_nan(x), y, select(is_nan(y), x, max(x, y))) : max(x, y); }
-Expr fmin(Expr x, Expr y) { return is_float(x.dtype()) ? select(is_nan(x), y, select(is_nan(y), x, min(x, y))) : min(x, y); }
+Expr fmax(Expr x, Expr y) {
+  return is_float(x.dtype()) ? select(is_nan(x), y, select(is_nan(y), x, max(x, y))) : max(x, y);
+}
+Expr fmin(Expr x, Expr y) {
+  return is_float(x.dtype()) ? select(is_nan(x), y, select(is_nan(y), x, min(x, y))) : min(x, y);
+}
 
 // Scaled by the larger leg, so that no square overflows.
 Expr hypot(Expr x, Expr y) {
@@ -147,59 +151,62 @@ Values nextafter_rule(Context& c, const Args& args) {
 }
 
 void add_arithmetic_rows(Rows& rows) {
-  rows.insert(rows.end(), {
-      Row{"aten::add.Tensor", scaled_sum("add", 0, 1)}.specialising(2, {1}),
-      Row{"aten::add.Scalar", scaled_sum("add", 0, 1)}.specialising(2, {1}),
-      Row{"aten::sub.Tensor", scaled_sum("subtract", 0, 1)}.specialising(2, {1}),
-      Row{"aten::sub.Scalar", scaled_sum("subtract", 0, 1)}.specialising(2, {1}),
-      Row{"aten::rsub.Tensor", scaled_sum("subtract", 1, 0)}.specialising(2, {1}),
-      Row{"aten::rsub.Scalar", scaled_sum("subtract", 1, 0)}.specialising(2, {1}),
-      {"aten::mul.Tensor", binary("multiply")},
-      {"aten::mul.Scalar", binary("multiply")},
-      {"aten::div.Tensor", binary("divide")},
-      {"aten::div.Scalar", binary("divide")},
-      {"aten::div.Tensor_mode", div_mode},
-      {"aten::div.Scalar_mode", div_mode},
-      {"aten::floor_divide", binary(floor_divide)},
-      {"aten::floor_divide.Scalar", binary(floor_divide)},
-      {"aten::remainder.Tensor", binary(remainder)},
-      {"aten::remainder.Scalar", binary(remainder)},
-      {"aten::remainder.Scalar_Tensor", binary(remainder)},
-      {"aten::fmod.Tensor", binary("remainder")},
-      {"aten::fmod.Scalar", binary("remainder")},
-      {"aten::pow.Tensor_Tensor", binary(power)},
-      {"aten::pow.Scalar", binary(power)},
-      Row{"aten::pow.Tensor_Scalar", pow_scalar_exponent}.specialising(1, {0, 0.5, 1, 2, 3, -0.5, -1, -2}),
-      {"aten::maximum", binary("maximum")},
-      {"aten::minimum", binary("minimum")},
-      {"aten::fmax", binary(fmax)},
-      {"aten::fmin", binary(fmin)},
-      {"aten::atan2", binary("atan2")},
-      {"aten::hypot", binary(hypot)},
-      {"aten::logaddexp", binary([](Expr x, Expr y) { return log_add(x, y, false); })},
-      {"aten::logaddexp2", binary([](Expr x, Expr y) { return log_add(x, y, true); })},
-      {"aten::copysign.Tensor", copysign_rule},
-      {"aten::copysign.Scalar", copysign_rule},
-      {"aten::nextafter", nextafter_rule},
-      {"aten::xlogy.Tensor", binary(xlogy)},
-      {"aten::xlogy.Scalar_Other", binary(xlogy)},
-      {"aten::xlogy.Scalar_Self", binary(xlogy)},
-      {"aten::special_xlog1py", binary(xlog1py)},
-      {"aten::special_xlog1py.other_scalar", binary(xlog1py)},
-      {"aten::special_xlog1py.self_scalar", binary(xlog1py)},
-      {"aten::heaviside", binary(heaviside)},
-      {"aten::gcd", binary(gcd)},
-      {"aten::lcm", binary(lcm)},
-      Row{"aten::_add_relu.Tensor", [](Context& c, const Args& args) -> Values {
-            return result(c, max(operand(c, args, 0) + operand(c, args, 1) * operand(c, args, 2), 0));
-          }},
-  });
+  rows.insert(rows.end(),
+              {
+                  Row{"aten::add.Tensor", scaled_sum("add", 0, 1)}.specialising(2, {1}),
+                  Row{"aten::add.Scalar", scaled_sum("add", 0, 1)}.specialising(2, {1}),
+                  Row{"aten::sub.Tensor", scaled_sum("subtract", 0, 1)}.specialising(2, {1}),
+                  Row{"aten::sub.Scalar", scaled_sum("subtract", 0, 1)}.specialising(2, {1}),
+                  Row{"aten::rsub.Tensor", scaled_sum("subtract", 1, 0)}.specialising(2, {1}),
+                  Row{"aten::rsub.Scalar", scaled_sum("subtract", 1, 0)}.specialising(2, {1}),
+                  {"aten::mul.Tensor", binary("multiply")},
+                  {"aten::mul.Scalar", binary("multiply")},
+                  {"aten::div.Tensor", binary("divide")},
+                  {"aten::div.Scalar", binary("divide")},
+                  {"aten::div.Tensor_mode", div_mode},
+                  {"aten::div.Scalar_mode", div_mode},
+                  {"aten::floor_divide", binary(floor_divide)},
+                  {"aten::floor_divide.Scalar", binary(floor_divide)},
+                  {"aten::remainder.Tensor", binary(remainder)},
+                  {"aten::remainder.Scalar", binary(remainder)},
+                  {"aten::remainder.Scalar_Tensor", binary(remainder)},
+                  {"aten::fmod.Tensor", binary("remainder")},
+                  {"aten::fmod.Scalar", binary("remainder")},
+                  {"aten::pow.Tensor_Tensor", binary(power)},
+                  {"aten::pow.Scalar", binary(power)},
+                  Row{"aten::pow.Tensor_Scalar", pow_scalar_exponent}.specialising(1, {0, 0.5, 1, 2, 3, -0.5, -1, -2}),
+                  {"aten::maximum", binary("maximum")},
+                  {"aten::minimum", binary("minimum")},
+                  {"aten::fmax", binary(fmax)},
+                  {"aten::fmin", binary(fmin)},
+                  {"aten::atan2", binary("atan2")},
+                  {"aten::hypot", binary(hypot)},
+                  {"aten::logaddexp", binary([](Expr x, Expr y) { return log_add(x, y, false); })},
+                  {"aten::logaddexp2", binary([](Expr x, Expr y) { return log_add(x, y, true); })},
+                  {"aten::copysign.Tensor", copysign_rule},
+                  {"aten::copysign.Scalar", copysign_rule},
+                  {"aten::nextafter", nextafter_rule},
+                  {"aten::xlogy.Tensor", binary(xlogy)},
+                  {"aten::xlogy.Scalar_Other", binary(xlogy)},
+                  {"aten::xlogy.Scalar_Self", binary(xlogy)},
+                  {"aten::special_xlog1py", binary(xlog1py)},
+                  {"aten::special_xlog1py.other_scalar", binary(xlog1py)},
+                  {"aten::special_xlog1py.self_scalar", binary(xlog1py)},
+                  {"aten::heaviside", binary(heaviside)},
+                  {"aten::gcd", binary(gcd)},
+                  {"aten::lcm", binary(lcm)},
+                  Row{"aten::_add_relu.Tensor",
+                      [](Context& c, const Args& args) -> Values {
+                        return result(c, max(operand(c, args, 0) + operand(c, args, 1) * operand(c, args, 2), 0));
+                      }},
+              });
 }
 
 void add_comparison_rows(Rows& rows) {
   using hlo::Compare;
-  const std::pair<const char*, Compare> comparisons[] = {{"eq", Compare::kEQ}, {"ne", Compare::kNE}, {"lt", Compare::kLT},
-                                                         {"le", Compare::kLE}, {"gt", Compare::kGT}, {"ge", Compare::kGE}};
+  const std::pair<const char*, Compare> comparisons[] = {{"eq", Compare::kEQ}, {"ne", Compare::kNE},
+                                                         {"lt", Compare::kLT}, {"le", Compare::kLE},
+                                                         {"gt", Compare::kGT}, {"ge", Compare::kGE}};
   for (auto [name, direction] : comparisons) {
     rows.push_back({std::string("aten::") + name + ".Tensor", compare(direction)});
     rows.push_back({std::string("aten::") + name + ".Scalar", compare(direction)});

@@ -59,25 +59,25 @@ Values polar(Context& c, const Args& args) {
 
 void add_ternary_rows(Rows& rows) {
   rows.insert(rows.end(), {
-      {"aten::addcmul", elementwise({0, 1, 2, 3}, addcmul)},
-      {"aten::addcdiv", elementwise({0, 1, 2, 3}, addcdiv)},
-      {"aten::lerp.Scalar", ternary(lerp)},
-      {"aten::lerp.Tensor", ternary(lerp)},
-      {"aten::where.self", where},
-      {"aten::masked_fill.Scalar", masked_fill},
-      {"aten::masked_fill.Tensor", masked_fill},
-      {"aten::clamp", clamp},
-      {"aten::clamp.Tensor", clamp},
-      {"aten::clamp_min", binary("maximum")},
-      {"aten::clamp_min.Tensor", binary("maximum")},
-      {"aten::clamp_max", binary("minimum")},
-      {"aten::clamp_max.Tensor", binary("minimum")},
-      {"aten::fill.Scalar", fill},
-      {"aten::fill.Tensor", fill},
-      {"aten::zero", zero},
-      {"aten::complex", complex},
-      {"aten::polar", polar},
-  });
+                              {"aten::addcmul", elementwise({0, 1, 2, 3}, addcmul)},
+                              {"aten::addcdiv", elementwise({0, 1, 2, 3}, addcdiv)},
+                              {"aten::lerp.Scalar", ternary(lerp)},
+                              {"aten::lerp.Tensor", ternary(lerp)},
+                              {"aten::where.self", where},
+                              {"aten::masked_fill.Scalar", masked_fill},
+                              {"aten::masked_fill.Tensor", masked_fill},
+                              {"aten::clamp", clamp},
+                              {"aten::clamp.Tensor", clamp},
+                              {"aten::clamp_min", binary("maximum")},
+                              {"aten::clamp_min.Tensor", binary("maximum")},
+                              {"aten::clamp_max", binary("minimum")},
+                              {"aten::clamp_max.Tensor", binary("minimum")},
+                              {"aten::fill.Scalar", fill},
+                              {"aten::fill.Tensor", fill},
+                              {"aten::zero", zero},
+                              {"aten::complex", complex},
+                              {"aten::polar", polar},
+                          });
 }
 
 }  // namespace torch_tpu::ops

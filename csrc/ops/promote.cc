@@ -13,9 +13,12 @@ DType promote_integers(DType a, DType b) {
   DType wide = byte_size(a) > byte_size(b) ? a : b;
   if (byte_size(a) == byte_size(b)) {
     switch (byte_size(a)) {
-      case 1: return DType::kI16;
-      case 2: return DType::kI32;
-      default: return DType::kI64;
+      case 1:
+        return DType::kI16;
+      case 2:
+        return DType::kI32;
+      default:
+        return DType::kI64;
     }
   }
   if (is_signed_integer(wide)) return wide;
@@ -41,8 +44,10 @@ Kind kind_of(DType dtype) {
 // PyTorch's combine_categories: `lower` (0-d tensors, then numbers) counts only where its kind is above `higher`'s.
 DType combine(DType higher, DType lower) {
   if (is_complex(higher)) return higher;
-  if (kind_of(higher) == Kind::kFloat) return is_complex(lower) ? promote_types(complex_of(higher), DType::kC64) : higher;
-  if (higher == DType::kBool || kind_of(lower) == Kind::kFloat || is_complex(lower)) return promote_types(higher, lower);
+  if (kind_of(higher) == Kind::kFloat)
+    return is_complex(lower) ? promote_types(complex_of(higher), DType::kC64) : higher;
+  if (higher == DType::kBool || kind_of(lower) == Kind::kFloat || is_complex(lower))
+    return promote_types(higher, lower);
   return higher == DType::kInvalid ? lower : higher;
 }
 
@@ -53,12 +58,15 @@ DType promote_types(DType a, DType b) {
   if (a == DType::kInvalid) return b;
   if (kind_of(a) < kind_of(b)) std::swap(a, b);
   switch (kind_of(a)) {
-    case Kind::kInteger: return kind_of(b) == Kind::kInteger ? promote_integers(a, b) : a;
-    case Kind::kFloat: return kind_of(b) == Kind::kFloat ? promote_floats(a, b) : a;
+    case Kind::kInteger:
+      return kind_of(b) == Kind::kInteger ? promote_integers(a, b) : a;
+    case Kind::kFloat:
+      return kind_of(b) == Kind::kFloat ? promote_floats(a, b) : a;
     case Kind::kComplex:
       if (kind_of(b) == Kind::kComplex) return DType::kC128;
       return b == DType::kF64 ? DType::kC128 : a;
-    default: return a;
+    default:
+      return a;
   }
 }
 

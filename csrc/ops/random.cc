@@ -28,7 +28,9 @@ Rule in_place(Sampler sampler) {
     const Type type = args.tensor(0).type();
     if (element_count(type.shape) == 0) return {args.tensor(0)};
     const DType dtype = draw_dtype(type.dtype);
-    const Number number = [&](size_t i, double otherwise) { return parameter(c, args, i, otherwise, dtype, type.shape); };
+    const Number number = [&](size_t i, double otherwise) {
+      return parameter(c, args, i, otherwise, dtype, type.shape);
+    };
     return {c.b.convert(sampler(Random(c, type.shape), dtype, number), type.dtype)};
   };
 }
@@ -55,7 +57,8 @@ Values normal(Context& c, const Args& args) {
   Shape parts = type.shape;
   parts.insert(parts.begin(), 2);
   Value z = Random(c, parts).normal(dtype);
-  Expr re{c.b, c.b.reshape(c.b.slice_dim(z, 0, 0, 1), type.shape)}, im{c.b, c.b.reshape(c.b.slice_dim(z, 0, 1, 2), type.shape)};
+  Expr re{c.b, c.b.reshape(c.b.slice_dim(z, 0, 0, 1), type.shape)},
+      im{c.b, c.b.reshape(c.b.slice_dim(z, 0, 1, 2), type.shape)};
   Expr half = deviation * (1 / sqrt2);
   return {c.b.complex(re * half + mean, im * half)};
 }
@@ -64,7 +67,8 @@ Values normal(Context& c, const Args& args) {
 Values normal_from(Context& c, const Args& args) {
   const DType dtype = draw_dtype(c.out().dtype);
   auto given = [&](size_t i) {
-    return args.at(i).kind == Arg::Kind::kTensor ? operand(c, args, i, dtype) : parameter(c, args, i, 1, dtype, c.out().shape);
+    return args.at(i).kind == Arg::Kind::kTensor ? operand(c, args, i, dtype)
+                                                 : parameter(c, args, i, 1, dtype, c.out().shape);
   };
   return result(c, Random(c, c.out().shape).normal(dtype) * given(1) + given(0));
 }
@@ -86,7 +90,9 @@ Expr cauchy(const Random& random, DType dtype, const Number& number) {
   return sin(angle) / cos(angle) * number(2, 1) + number(1, 0);
 }
 
-Expr bernoulli_number(const Random& random, DType dtype, const Number& number) { return random.uniform(dtype) < number(1, 0.5); }
+Expr bernoulli_number(const Random& random, DType dtype, const Number& number) {
+  return random.uniform(dtype) < number(1, 0.5);
+}
 
 Values bernoulli_tensor(Context& c, const Args& args) {
   const Type type = args.tensor(0).type();
@@ -115,12 +121,18 @@ Value integers(Context& c, const Type& type, int64_t from, uint64_t range) {
 // largest integer below which all integers are representable.
 uint64_t open_range(DType dtype, int64_t from) {
   switch (dtype) {
-    case DType::kBool: return 2 - from;
-    case DType::kF16: return (uint64_t{1} << 11) + 1 - from;
-    case DType::kBF16: return (uint64_t{1} << 8) + 1 - from;
-    case DType::kF32: return (uint64_t{1} << 24) + 1 - from;
-    case DType::kF64: return (uint64_t{1} << 53) + 1 - from;
-    default: break;
+    case DType::kBool:
+      return 2 - from;
+    case DType::kF16:
+      return (uint64_t{1} << 11) + 1 - from;
+    case DType::kBF16:
+      return (uint64_t{1} << 8) + 1 - from;
+    case DType::kF32:
+      return (uint64_t{1} << 24) + 1 - from;
+    case DType::kF64:
+      return (uint64_t{1} << 53) + 1 - from;
+    default:
+      break;
   }
   const int bits = static_cast<int>(8 * byte_size(dtype)) - (is_signed_integer(dtype) ? 1 : 0);
   const uint64_t end = bits == 64 ? 0 : uint64_t{1} << bits;
@@ -196,27 +208,28 @@ DType draw_dtype(DType dtype) { return dtype == DType::kF64 || dtype == DType::k
 
 void add_random_rows(Rows& rows) {
   const size_t first = rows.size();
-  rows.insert(rows.end(), {
-      {"aten::uniform_", uniform},
-      {"aten::normal_", normal},
-      {"aten::normal.Tensor_float", normal_from},
-      {"aten::normal.float_Tensor", normal_from},
-      {"aten::normal.Tensor_Tensor", normal_from},
-      {"aten::log_normal_", in_place(log_normal)},
-      {"aten::exponential_", in_place(exponential)},
-      {"aten::geometric_", in_place(geometric)},
-      {"aten::cauchy_", in_place(cauchy)},
-      {"aten::bernoulli", bernoulli},
-      {"aten::bernoulli_.float", in_place(bernoulli_number)},
-      {"aten::bernoulli_.Tensor", bernoulli_tensor},
-      {"aten::random_", random_open},
-      {"aten::random_.to", random_to},
-      {"aten::random_.from", random_from},
-      {"aten::native_dropout", native_dropout},
-      {"aten::randperm.generator", randperm},
-      {"aten::rrelu_with_noise", [](Context& c, const Args& args) { return rrelu(c, args, false); }},
-      {"aten::rrelu_with_noise_", [](Context& c, const Args& args) { return rrelu(c, args, true); }},
-  });
+  rows.insert(rows.end(),
+              {
+                  {"aten::uniform_", uniform},
+                  {"aten::normal_", normal},
+                  {"aten::normal.Tensor_float", normal_from},
+                  {"aten::normal.float_Tensor", normal_from},
+                  {"aten::normal.Tensor_Tensor", normal_from},
+                  {"aten::log_normal_", in_place(log_normal)},
+                  {"aten::exponential_", in_place(exponential)},
+                  {"aten::geometric_", in_place(geometric)},
+                  {"aten::cauchy_", in_place(cauchy)},
+                  {"aten::bernoulli", bernoulli},
+                  {"aten::bernoulli_.float", in_place(bernoulli_number)},
+                  {"aten::bernoulli_.Tensor", bernoulli_tensor},
+                  {"aten::random_", random_open},
+                  {"aten::random_.to", random_to},
+                  {"aten::random_.from", random_from},
+                  {"aten::native_dropout", native_dropout},
+                  {"aten::randperm.generator", randperm},
+                  {"aten::rrelu_with_noise", [](Context& c, const Args& args) { return rrelu(c, args, false); }},
+                  {"aten::rrelu_with_noise_", [](Context& c, const Args& args) { return rrelu(c, args, true); }},
+              });
   add_multinomial_rows(rows);
   add_rejection_rows(rows);
   for (size_t i = first; i < rows.size(); ++i) rows[i].as_random().with_double_operands();

@@ -66,8 +66,8 @@ Value count_reached(Expr ends, Expr number) {
   return end[1];
 }
 
-// Counts the cumulative weights that a random number reaches. The weights are scaled to integers: their running sums are
-// exact in any order of addition, so a category of weight zero covers no number at all.
+// Counts the cumulative weights that a random number reaches. The weights are scaled to integers: their running sums
+// are exact in any order of addition, so a category of weight zero covers no number at all.
 Value with_replacement(Context& c, Expr weights, int64_t samples) {
   hlo::Builder& b = c.b;
   const int64_t rows = weights.value().dim(0), categories = weights.value().dim(1);

@@ -60,9 +60,12 @@ Expr gamma(const Random& random, Expr shape) {
 
 double smallest_normal(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return std::numeric_limits<double>::min();
-    case DType::kF16: return 0x1p-14;
-    default: return std::numeric_limits<float>::min();
+    case DType::kF64:
+      return std::numeric_limits<double>::min();
+    case DType::kF16:
+      return 0x1p-14;
+    default:
+      return std::numeric_limits<float>::min();
   }
 }
 
@@ -96,8 +99,8 @@ Expr poisson_by_product(const Random& random, Expr rate, Expr settled) {
       [&](hlo::Builder& b, const Values& v) -> Values {
         Expr first{b, v[0]}, done{b, v[1]}, product{b, v[2]}, number{b, v[3]};
         Expr next = product * random.uniform_open(dtype, first);
-        return {first + static_cast<double>(words_per_number(dtype)), done | (next <= limit), select(done, product, next),
-                select(done, number, number + 1)};
+        return {first + static_cast<double>(words_per_number(dtype)), done | (next <= limit),
+                select(done, product, next), select(done, number, number + 1)};
       });
   return rate.with(end[3]);
 }
@@ -186,9 +189,10 @@ Expr binomial_by_rejection(const Random& random, Expr n, Expr p, Expr settled) {
     Expr possible = (k >= 0) & (k <= n);
     Expr inside = select(possible, k, mode);
     Expr left = log(v * alpha / (a / (us * us) + b));
-    Expr right = (mode + 0.5) * log((mode + 1) / (odds * (n - mode + 1))) + (n + 1) * log((n - mode + 1) / (n - inside + 1)) +
-                 (inside + 0.5) * log(odds * (n - inside + 1) / (inside + 1)) + stirling_tail(mode) + stirling_tail(n - mode) -
-                 stirling_tail(inside) - stirling_tail(n - inside);
+    Expr right = (mode + 0.5) * log((mode + 1) / (odds * (n - mode + 1))) +
+                 (n + 1) * log((n - mode + 1) / (n - inside + 1)) +
+                 (inside + 0.5) * log(odds * (n - inside + 1) / (inside + 1)) + stirling_tail(mode) +
+                 stirling_tail(n - mode) - stirling_tail(inside) - stirling_tail(n - inside);
     return {k, possible & (sure | (left <= right))};
   });
 }
@@ -213,11 +217,11 @@ Values binomial(Context& c, const Args& args) {
 
 void add_rejection_rows(Rows& rows) {
   rows.insert(rows.end(), {
-      {"aten::_standard_gamma", standard_gamma},
-      {"aten::_sample_dirichlet", sample_dirichlet},
-      {"aten::poisson", poisson},
-      {"aten::binomial", binomial},
-  });
+                              {"aten::_standard_gamma", standard_gamma},
+                              {"aten::_sample_dirichlet", sample_dirichlet},
+                              {"aten::poisson", poisson},
+                              {"aten::binomial", binomial},
+                          });
 }
 
 }  // namespace torch_tpu::ops

@@ -22,7 +22,8 @@ Rule reduction_in(int position, bool exact, ReductionBody body) {
 Rule truth(int position, bool every) {
   return [=](Context& c, const Args& args) -> Values {
     Expr x{c.b, c.b.convert(args.tensor(0), DType::kBool)};
-    const bool keeps_all = position >= 0 && args.at(position).kind == Arg::Kind::kIntList && args.ints(position).empty();
+    const bool keeps_all =
+        position >= 0 && args.at(position).kind == Arg::Kind::kIntList && args.ints(position).empty();
     const Dims dims = keeps_all ? Dims{} : reduced_dims(args, position, x.value().rank());
     return {finish(c, every ? all(x, dims) : any(x, dims))};
   };
@@ -118,37 +119,39 @@ Expr first_position(Expr x, Expr extreme, int64_t dim) {
 }
 
 void add_sum_rows(Rows& rows) {
-  rows.insert(rows.end(), {
-      {"aten::sum.dim_IntList", reduction(1, [](Context&, Expr x, const Dims& d) { return sum(x, d); })},
-      {"aten::mean.dim", reduction(1, [](Context&, Expr x, const Dims& d) { return mean(x, d); })},
-      {"aten::nansum", reduction(1, nan_sum)},
-      {"aten::prod", reduction(-1, [](Context&, Expr x, const Dims& d) { return product(x, d); })},
-      {"aten::prod.dim_int", reduction(1, [](Context&, Expr x, const Dims& d) { return product(x, d); })},
-      {"aten::count_nonzero.dim_IntList", reduction_exact(1, nonzero_count)},
-      {"aten::trace", trace},
-      {"aten::any", truth(-1, false)},
-      {"aten::any.dim", truth(1, false)},
-      {"aten::any.dims", truth(1, false)},
-      {"aten::all", truth(-1, true)},
-      {"aten::all.dim", truth(1, true)},
-      {"aten::all.dims", truth(1, true)},
-  });
+  rows.insert(rows.end(),
+              {
+                  {"aten::sum.dim_IntList", reduction(1, [](Context&, Expr x, const Dims& d) { return sum(x, d); })},
+                  {"aten::mean.dim", reduction(1, [](Context&, Expr x, const Dims& d) { return mean(x, d); })},
+                  {"aten::nansum", reduction(1, nan_sum)},
+                  {"aten::prod", reduction(-1, [](Context&, Expr x, const Dims& d) { return product(x, d); })},
+                  {"aten::prod.dim_int", reduction(1, [](Context&, Expr x, const Dims& d) { return product(x, d); })},
+                  {"aten::count_nonzero.dim_IntList", reduction_exact(1, nonzero_count)},
+                  {"aten::trace", trace},
+                  {"aten::any", truth(-1, false)},
+                  {"aten::any.dim", truth(1, false)},
+                  {"aten::any.dims", truth(1, false)},
+                  {"aten::all", truth(-1, true)},
+                  {"aten::all.dim", truth(1, true)},
+                  {"aten::all.dims", truth(1, true)},
+              });
 }
 
 void add_extreme_rows(Rows& rows) {
   auto greatest = [](Context&, Expr x, const Dims& d) { return largest(x, d); };
   auto least = [](Context&, Expr x, const Dims& d) { return smallest(x, d); };
-  rows.insert(rows.end(), {
-      {"aten::amax", reduction(1, greatest)},
-      {"aten::amin", reduction(1, least)},
-      {"aten::max", reduction(-1, greatest)},
-      {"aten::min", reduction(-1, least)},
-      {"aten::max.dim", [](Context& c, const Args& args) { return extreme_with_index(c, args, true); }},
-      {"aten::min.dim", [](Context& c, const Args& args) { return extreme_with_index(c, args, false); }},
-      {"aten::argmax", [](Context& c, const Args& args) { return arg_extreme(c, args, true); }},
-      {"aten::argmin", [](Context& c, const Args& args) { return arg_extreme(c, args, false); }},
-      {"aten::aminmax", aminmax},
-  });
+  rows.insert(rows.end(),
+              {
+                  {"aten::amax", reduction(1, greatest)},
+                  {"aten::amin", reduction(1, least)},
+                  {"aten::max", reduction(-1, greatest)},
+                  {"aten::min", reduction(-1, least)},
+                  {"aten::max.dim", [](Context& c, const Args& args) { return extreme_with_index(c, args, true); }},
+                  {"aten::min.dim", [](Context& c, const Args& args) { return extreme_with_index(c, args, false); }},
+                  {"aten::argmax", [](Context& c, const Args& args) { return arg_extreme(c, args, true); }},
+                  {"aten::argmin", [](Context& c, const Args& args) { return arg_extreme(c, args, false); }},
+                  {"aten::aminmax", aminmax},
+              });
 }
 
 void add_reduction_rows(Rows& rows) {

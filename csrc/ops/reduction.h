@@ -22,9 +22,9 @@ Value finish(Context& c, Expr x, size_t out = 0);
 
 Expr sum(Expr x, const Dims& dims);
 Expr product(Expr x, const Dims& dims);
-Expr largest(Expr x, const Dims& dims);   // NaN if there is one
+Expr largest(Expr x, const Dims& dims);  // NaN if there is one
 Expr smallest(Expr x, const Dims& dims);
-Expr any(Expr x, const Dims& dims);       // over bools
+Expr any(Expr x, const Dims& dims);  // over bools
 Expr all(Expr x, const Dims& dims);
 Expr mean(Expr x, const Dims& dims);
 // The number of elements reduced into one, as a 0-d value of x's (real) dtype.
@@ -34,8 +34,8 @@ Expr spread(Expr reduced, Expr x, const Dims& dims);
 // i64 position along `dim` of the first element equal to `extreme` (x reduced over dim; NaN equals NaN).
 Expr first_position(Expr x, Expr extreme, int64_t dim);
 
-// Inclusive scan along dim. `combine` is associative and receives (earlier, later) values of one shape, which need not be
-// that of xs. `identities` are 0-d values that leave a later operand unchanged.
+// Inclusive scan along dim. `combine` is associative and receives (earlier, later) values of one shape, which need not
+// be that of xs. `identities` are 0-d values that leave a later operand unchanged.
 using ScanBody = std::function<Exprs(const Exprs& earlier, const Exprs& later)>;
 Exprs scan(Context& c, Exprs xs, const Values& identities, int64_t dim, const ScanBody& combine);
 Expr running_sum(Context& c, Expr x, int64_t dim);

@@ -18,7 +18,8 @@ Moments moments(Context& c, const Args& args, DType dtype) {
   const Dims dims = reduced_dims(args, 1, x.value().rank());
   Expr average = mean(x, dims);
   Expr distance = x - spread(average, x, dims);
-  Expr squares = is_complex(dtype) ? real(distance) * real(distance) + imag(distance) * imag(distance) : distance * distance;
+  Expr squares =
+      is_complex(dtype) ? real(distance) * real(distance) + imag(distance) * imag(distance) : distance * distance;
   Expr total = sum(squares, dims);
   Expr n = count(x, dims);
   Expr correction = args.none(2) ? n.like(1) : n.with(c.b.convert(args.scalar(2), n.dtype()));
@@ -126,8 +127,9 @@ Values histc(Context& c, const Args& args) {
   dims.inserted_window_dims = {0};
   dims.scatter_dims_to_operand_dims = {0};
   dims.index_vector_dim = 1;
-  Value counts = c.b.scatter(c.b.zeros({dtype, {bins}}), c.b.reshape(index, {x.value().numel(), 1}), c.b.ones(x.value().type()), dims,
-                             [](hlo::Builder& b, const Values& v) -> Values { return {b.add(v[0], v[1])}; });
+  Value counts =
+      c.b.scatter(c.b.zeros({dtype, {bins}}), c.b.reshape(index, {x.value().numel(), 1}), c.b.ones(x.value().type()),
+                  dims, [](hlo::Builder& b, const Values& v) -> Values { return {b.add(v[0], v[1])}; });
   return {c.b.convert(counts, c.out().dtype)};
 }
 
@@ -135,17 +137,17 @@ Values histc(Context& c, const Args& args) {
 
 void add_moment_rows(Rows& rows) {
   rows.insert(rows.end(), {
-      {"aten::var.correction", variance(false)},
-      {"aten::std.correction", variance(true)},
-      {"aten::var_mean.correction", variance_and_mean(false)},
-      {"aten::std_mean.correction", variance_and_mean(true)},
-      Row{"aten::linalg_vector_norm", norm}.specialising(1, kNorms),
-      Row{"aten::norm.ScalarOpt_dim", norm}.specialising(1, kNorms),
-      Row{"aten::norm.ScalarOpt_dim_dtype", norm}.specialising(1, kNorms),
-      Row{"aten::renorm", renorm}.specialising(1, kNorms),
-      {"aten::logsumexp", reduction(1, log_sum_exp)},
-      {"aten::histc", histc},
-  });
+                              {"aten::var.correction", variance(false)},
+                              {"aten::std.correction", variance(true)},
+                              {"aten::var_mean.correction", variance_and_mean(false)},
+                              {"aten::std_mean.correction", variance_and_mean(true)},
+                              Row{"aten::linalg_vector_norm", norm}.specialising(1, kNorms),
+                              Row{"aten::norm.ScalarOpt_dim", norm}.specialising(1, kNorms),
+                              Row{"aten::norm.ScalarOpt_dim_dtype", norm}.specialising(1, kNorms),
+                              Row{"aten::renorm", renorm}.specialising(1, kNorms),
+                              {"aten::logsumexp", reduction(1, log_sum_exp)},
+                              {"aten::histc", histc},
+                          });
 }
 
 }  // namespace torch_tpu::ops

@@ -85,8 +85,10 @@ Exprs Scan::by_rows(Context& c, Exprs xs, int64_t dim) const {
   }
   Dims back(to_front.size());
   for (size_t i = 0; i < to_front.size(); ++i) back[to_front[i]] = static_cast<int64_t>(i);
-  // Blocks of `length` consecutive elements; a row of the loop takes one element of every block and of every other index.
-  const int64_t length = std::clamp<int64_t>((size * others + kRowElements - 1) / kRowElements, std::min<int64_t>(size, 16), size);
+  // Blocks of `length` consecutive elements; a row of the loop takes one element of every block and of every other
+  // index.
+  const int64_t length =
+      std::clamp<int64_t>((size * others + kRowElements - 1) / kRowElements, std::min<int64_t>(size, 16), size);
   const int64_t blocks = (size + length - 1) / length;
   Exprs rows;
   for (size_t i = 0; i < xs.size(); ++i) {
@@ -97,7 +99,8 @@ Exprs Scan::by_rows(Context& c, Exprs xs, int64_t dim) const {
   rows = by_loop(rows);
   if (blocks > 1) {
     Exprs totals;
-    for (const Expr& x : rows) totals.push_back({b, b.reshape(b.slice_dim(x, 0, length - 1, length), {blocks, others})});
+    for (const Expr& x : rows)
+      totals.push_back({b, b.reshape(b.slice_dim(x, 0, length - 1, length), {blocks, others})});
     totals = scan(c, totals, identities, 0, combine);
     Exprs before;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -154,8 +157,10 @@ Expr log_add_exp(Expr x, Expr y) {
 
 Expr running_log_sum(Context& c, Expr x, int64_t dim) {
   const double inf = std::numeric_limits<double>::infinity();
-  Value identity = is_complex(x.dtype()) ? x.b().constant_complex({x.dtype(), {}}, {-inf, 0}) : x.b().scalar(x.dtype(), -inf);
-  return scan(c, {x}, {identity}, dim, [](const Exprs& a, const Exprs& b) -> Exprs { return {log_add_exp(a[0], b[0])}; })[0];
+  Value identity =
+      is_complex(x.dtype()) ? x.b().constant_complex({x.dtype(), {}}, {-inf, 0}) : x.b().scalar(x.dtype(), -inf);
+  return scan(c, {x}, {identity}, dim,
+              [](const Exprs& a, const Exprs& b) -> Exprs { return {log_add_exp(a[0], b[0])}; })[0];
 }
 
 // The latest extreme so far and its position: equal values and NaN move the position on.
@@ -196,14 +201,14 @@ Expr running_sum(Context& c, Expr x, int64_t dim) {
 
 void add_scan_rows(Rows& rows) {
   rows.insert(rows.end(), {
-      {"aten::cumsum", scan_rule(running_sum)},
-      {"aten::cumprod", scan_rule(running_product)},
-      {"aten::logcumsumexp", scan_rule(running_log_sum)},
-      {"aten::cummax", extreme_rule(1, true)},
-      {"aten::cummin", extreme_rule(1, false)},
-      {"aten::_cummax_helper", extreme_rule(3, true)},
-      {"aten::_cummin_helper", extreme_rule(3, false)},
-  });
+                              {"aten::cumsum", scan_rule(running_sum)},
+                              {"aten::cumprod", scan_rule(running_product)},
+                              {"aten::logcumsumexp", scan_rule(running_log_sum)},
+                              {"aten::cummax", extreme_rule(1, true)},
+                              {"aten::cummin", extreme_rule(1, false)},
+                              {"aten::_cummax_helper", extreme_rule(3, true)},
+                              {"aten::_cummin_helper", extreme_rule(3, false)},
+                          });
 }
 
 }  // namespace torch_tpu::ops

@@ -68,8 +68,8 @@ class RuleCall {
     return *this;
   }
 
-  // Runs the rule; checks that the results have the types `results`. `fresh` says how many of the last ones the inferred
-  // types cover (rows that write arguments have none for those).
+  // Runs the rule; checks that the results have the types `results`. `fresh` says how many of the last ones the
+  // inferred types cover (rows that write arguments have none for those).
   Result<std::string> module(const std::vector<Type>& results, size_t fresh) {
     const Row* row = find_row(name_, platform_);
     if (row == nullptr) return Error{ErrorCode::kInternal, name_ + ": no row"};
@@ -82,7 +82,8 @@ class RuleCall {
     for (size_t i = 0; i < results.size(); ++i) {
       if (!values[i] || values[i].type() != results[i]) {
         return Error{ErrorCode::kInternal, name_ + ": result " + std::to_string(i) + " is " +
-                                               (values[i] ? values[i].type().text() : "absent") + ", expected " + results[i].text()};
+                                               (values[i] ? values[i].type().text() : "absent") + ", expected " +
+                                               results[i].text()};
       }
     }
     return b_.finish(values);

@@ -89,7 +89,8 @@ Expr bessel_y(Expr x, int order) {
   Expr near = max(min(x, 8), 1e-30), far = max(x, 8);
   Expr t = near * near / 32 - 1;
   Expr small = order == 0 ? chebyshev_sum(t, chebyshev::kY0Small) + (2 / pi) * log(near) * bessel_j(near, 0)
-                          : near * chebyshev_sum(t, chebyshev::kY1Small) + (2 / pi) * (log(near) * bessel_j(near, 1) - 1.0 / near);
+                          : near * chebyshev_sum(t, chebyshev::kY1Small) +
+                                (2 / pi) * (log(near) * bessel_j(near, 1) - 1.0 / near);
   Expr value = select(x <= 8, small, phase_form(far, order, true));
   value = select(x == kInf, 0.0, value);
   return select(is_nan(x), x, select(x == 0, -kInf, select(x < 0, kNan, value)));
@@ -102,7 +103,8 @@ Expr airy_ai(Expr x) {
   Expr right = max(x, 2);
   Expr root = sqrt(right);
   Expr zeta = right * root * (2.0 / 3);
-  Expr decaying = chebyshev_sum(2 * zeta_at_2 / zeta - 1, chebyshev::kAiryTail) * exp(-zeta) / (2 / inv_sqrtpi * sqrt(root));
+  Expr decaying =
+      chebyshev_sum(2 * zeta_at_2 / zeta - 1, chebyshev::kAiryTail) * exp(-zeta) / (2 / inv_sqrtpi * sqrt(root));
 
   Expr left = max(-x, 8);
   root = sqrt(left);
@@ -110,7 +112,8 @@ Expr airy_ai(Expr x) {
   Expr ratio = zeta_at_8 / zeta;
   Expr t = 2.0 * ratio * ratio - 1;
   Expr angle = zeta - pi / 4;
-  Expr wave = chebyshev_sum(t, chebyshev::kAiryP) * cos(angle) + chebyshev_sum(t, chebyshev::kAiryQ) / zeta * sin(angle);
+  Expr wave =
+      chebyshev_sum(t, chebyshev::kAiryP) * cos(angle) + chebyshev_sum(t, chebyshev::kAiryQ) / zeta * sin(angle);
   Expr waving = wave * inv_sqrtpi / sqrt(root);
   Expr value = select(x < -8, waving, select(x > 2, decaying, middle));
   return select(abs(x) == kInf, select(x > 0, x.like(0), x.like(kNan)), value);
@@ -176,15 +179,15 @@ Expr gamma_factor(Expr a, Expr x) { return exp(a * log(x) - x - lgamma(a)); }
 // P(a, x) = factor / a * sum x^n / ((a + 1) ... (a + n)): converges fast for x < a + 1.
 Expr lower_series(Expr a, Expr x, Expr active) {
   hlo::Builder& b = a.b();
-  Values end = b.while_loop(
-      {b.scalar_int(DType::kI32, 0), active, a, a.like(1), a.like(1)}, continue_while,
-      [&](hlo::Builder& b, const Values& v) -> Values {
-        Expr n{b, v[0]}, open{b, v[1]}, r{b, v[2]}, term{b, v[3]}, total{b, v[4]};
-        r = r + 1;
-        term = term * x / r;
-        Expr next = total + term;
-        return {n + 1, open & (term > machine_epsilon(x) * next), r, term, select(open, next, total)};
-      });
+  Values end =
+      b.while_loop({b.scalar_int(DType::kI32, 0), active, a, a.like(1), a.like(1)}, continue_while,
+                   [&](hlo::Builder& b, const Values& v) -> Values {
+                     Expr n{b, v[0]}, open{b, v[1]}, r{b, v[2]}, term{b, v[3]}, total{b, v[4]};
+                     r = r + 1;
+                     term = term * x / r;
+                     Expr next = total + term;
+                     return {n + 1, open & (term > machine_epsilon(x) * next), r, term, select(open, next, total)};
+                   });
   return a.with(end[4]) / a * gamma_factor(a, x);
 }
 
@@ -194,21 +197,22 @@ Expr upper_fraction(Expr a, Expr x, Expr active) {
   const double tiny = 1e-30;
   Expr start = x + 1 - a;
   Expr d = 1.0 / select(start == 0, tiny, start);
-  Values end = b.while_loop(
-      {b.scalar_int(DType::kI32, 0), active, start, a.like(1 / tiny), d, d}, continue_while,
-      [&](hlo::Builder& b, const Values& v) -> Values {
-        Expr n{b, v[0]}, open{b, v[1]}, base{b, v[2]}, c{b, v[3]}, d{b, v[4]}, h{b, v[5]};
-        Expr i{b, b.broadcast(b.convert(n + 1, x.dtype()), x.value().shape())};
-        Expr numerator = -i * (i - a);
-        Expr next_base = base + 2;
-        Expr denominator = numerator * d + next_base;
-        Expr next_d = 1.0 / select(denominator == 0, tiny, denominator);
-        Expr next_c = next_base + numerator / c;
-        next_c = select(next_c == 0, tiny, next_c);
-        Expr delta = next_d * next_c;
-        Expr next_h = h * delta;
-        return {n + 1, open & (abs(delta - 1) > machine_epsilon(x) * 2), next_base, next_c, next_d, select(open, next_h, h)};
-      });
+  Values end = b.while_loop({b.scalar_int(DType::kI32, 0), active, start, a.like(1 / tiny), d, d}, continue_while,
+                            [&](hlo::Builder& b, const Values& v) -> Values {
+                              Expr n{b, v[0]}, open{b, v[1]}, base{b, v[2]}, c{b, v[3]}, d{b, v[4]}, h{b, v[5]};
+                              Expr i{b, b.broadcast(b.convert(n + 1, x.dtype()), x.value().shape())};
+                              Expr numerator = -i * (i - a);
+                              Expr next_base = base + 2;
+                              Expr denominator = numerator * d + next_base;
+                              Expr next_d = 1.0 / select(denominator == 0, tiny, denominator);
+                              Expr next_c = next_base + numerator / c;
+                              next_c = select(next_c == 0, tiny, next_c);
+                              Expr delta = next_d * next_c;
+                              Expr next_h = h * delta;
+                              return {n + 1,     open & (abs(delta - 1) > machine_epsilon(x) * 2),
+                                      next_base, next_c,
+                                      next_d,    select(open, next_h, h)};
+                            });
   return a.with(end[5]) * gamma_factor(a, x);
 }
 
@@ -234,7 +238,8 @@ Expr hurwitz_zeta(Expr s, Expr q) {
   Values shifted = b.while_loop(
       {b.scalar(q.dtype(), 0), q, s.like(0)},
       [](hlo::Builder& b, const Values& v) -> Values {
-        return {b.logical_and(b.lt(v[0], b.scalar(v[0].dtype(), kMaxShift)), any_true(b, b.lt(v[1], b.zeros_like(v[1]))))};
+        return {
+            b.logical_and(b.lt(v[0], b.scalar(v[0].dtype(), kMaxShift)), any_true(b, b.lt(v[1], b.zeros_like(v[1]))))};
       },
       [&](hlo::Builder& b, const Values& v) -> Values {
         Expr n{b, v[0]}, q{b, v[1]}, total{b, v[2]};
@@ -249,33 +254,34 @@ Expr hurwitz_zeta(Expr s, Expr q) {
 
 void add_special_rows(Rows& rows) {
   const size_t first = rows.size();
-  rows.insert(rows.end(), {
-      {"aten::i0", unary([](Expr x) { return bessel_i(x, 0); })},
-      {"aten::special_i0e", unary([](Expr x) { return scaled_i(x, 0); })},
-      {"aten::special_i1", unary([](Expr x) { return bessel_i(x, 1); })},
-      {"aten::special_i1e", unary([](Expr x) { return scaled_i(x, 1); })},
-      {"aten::special_modified_bessel_i0", unary([](Expr x) { return bessel_i(x, 0); })},
-      {"aten::special_modified_bessel_i1", unary([](Expr x) { return bessel_i(x, 1); })},
-      {"aten::special_modified_bessel_k0", unary([](Expr x) { return bessel_k(x, 0, false); })},
-      {"aten::special_modified_bessel_k1", unary([](Expr x) { return bessel_k(x, 1, false); })},
-      {"aten::special_scaled_modified_bessel_k0", unary([](Expr x) { return bessel_k(x, 0, true); })},
-      {"aten::special_scaled_modified_bessel_k1", unary([](Expr x) { return bessel_k(x, 1, true); })},
-      {"aten::special_bessel_j0", unary([](Expr x) { return bessel_j(x, 0); })},
-      {"aten::special_bessel_j1", unary([](Expr x) { return bessel_j(x, 1); })},
-      {"aten::special_bessel_y0", unary([](Expr x) { return bessel_y(x, 0); })},
-      {"aten::special_bessel_y1", unary([](Expr x) { return bessel_y(x, 1); })},
-      {"aten::special_spherical_bessel_j0", unary(spherical_j0)},
-      {"aten::special_airy_ai", unary(airy_ai)},
-      {"aten::special_erfcx", unary(erfcx)},
-      {"aten::special_log_ndtr", unary(log_ndtr)},
-      {"aten::special_ndtri", unary(ndtri)},
-      {"aten::special_entr", unary(entropy)},
-      {"aten::special_zeta", binary(hurwitz_zeta)},
-      {"aten::special_zeta.other_scalar", binary(hurwitz_zeta)},
-      {"aten::special_zeta.self_scalar", binary(hurwitz_zeta)},
-      {"aten::igamma", binary([](Expr a, Expr x) { return incomplete_gamma(a, x, false); })},
-      {"aten::igammac", binary([](Expr a, Expr x) { return incomplete_gamma(a, x, true); })},
-  });
+  rows.insert(rows.end(),
+              {
+                  {"aten::i0", unary([](Expr x) { return bessel_i(x, 0); })},
+                  {"aten::special_i0e", unary([](Expr x) { return scaled_i(x, 0); })},
+                  {"aten::special_i1", unary([](Expr x) { return bessel_i(x, 1); })},
+                  {"aten::special_i1e", unary([](Expr x) { return scaled_i(x, 1); })},
+                  {"aten::special_modified_bessel_i0", unary([](Expr x) { return bessel_i(x, 0); })},
+                  {"aten::special_modified_bessel_i1", unary([](Expr x) { return bessel_i(x, 1); })},
+                  {"aten::special_modified_bessel_k0", unary([](Expr x) { return bessel_k(x, 0, false); })},
+                  {"aten::special_modified_bessel_k1", unary([](Expr x) { return bessel_k(x, 1, false); })},
+                  {"aten::special_scaled_modified_bessel_k0", unary([](Expr x) { return bessel_k(x, 0, true); })},
+                  {"aten::special_scaled_modified_bessel_k1", unary([](Expr x) { return bessel_k(x, 1, true); })},
+                  {"aten::special_bessel_j0", unary([](Expr x) { return bessel_j(x, 0); })},
+                  {"aten::special_bessel_j1", unary([](Expr x) { return bessel_j(x, 1); })},
+                  {"aten::special_bessel_y0", unary([](Expr x) { return bessel_y(x, 0); })},
+                  {"aten::special_bessel_y1", unary([](Expr x) { return bessel_y(x, 1); })},
+                  {"aten::special_spherical_bessel_j0", unary(spherical_j0)},
+                  {"aten::special_airy_ai", unary(airy_ai)},
+                  {"aten::special_erfcx", unary(erfcx)},
+                  {"aten::special_log_ndtr", unary(log_ndtr)},
+                  {"aten::special_ndtri", unary(ndtri)},
+                  {"aten::special_entr", unary(entropy)},
+                  {"aten::special_zeta", binary(hurwitz_zeta)},
+                  {"aten::special_zeta.other_scalar", binary(hurwitz_zeta)},
+                  {"aten::special_zeta.self_scalar", binary(hurwitz_zeta)},
+                  {"aten::igamma", binary([](Expr a, Expr x) { return incomplete_gamma(a, x, false); })},
+                  {"aten::igammac", binary([](Expr a, Expr x) { return incomplete_gamma(a, x, true); })},
+              });
   for (size_t i = first; i < rows.size(); ++i) rows[i].as_pointwise();
 }
 
