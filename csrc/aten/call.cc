@@ -75,10 +75,9 @@ void add_tensor(Call& call, const at::Tensor& t, int argument, bool written, boo
       Operand operand;
       operand.slot = slot;
       operand.written = written;
-      operand.value = read_slot(*slot);
-      // A slot that was never written, or whose contents do not matter, is still remembered: a later argument may
-      // share it. Its `value` tells whether it becomes an operand.
-      if (use.fresh) operand.value = {};
+      // A slot whose contents do not matter is not read (an earlier failure may have poisoned it: overwriting it whole
+      // heals it), but remembered: a later argument may share it. `value` tells whether it becomes an operand.
+      if (!use.fresh) operand.value = read_slot(*slot);
       use.operand = static_cast<int>(call.operands.size());
       call.operands.push_back(std::move(operand));
     }

@@ -136,6 +136,7 @@ std::optional<Plan> variant_plan(const ops::Row& row, const Plan& base, const c1
   plan.form = form;
   fill_args(plan);
   for (size_t i = 0; i < map.size(); ++i) plan.args[i].functional = map[i];
+  if (form == Form::kInplace) plan.args[0].overwritten = row.ignores_self;
   return plan;
 }
 
@@ -162,6 +163,7 @@ std::optional<Plan> plan_for_row(const ops::Row& row, std::string* problem) {
   }
   for (size_t i = 0; i < plan.args.size(); ++i) plan.args[i].functional = static_cast<int>(i);
   plan.form = plan.written.empty() ? Form::kFunctional : Form::kMutating;
+  if (plan.form == Form::kMutating) plan.args[0].overwritten = row.ignores_self;
   return plan;
 }
 

@@ -72,9 +72,9 @@ void add_ternary_rows(Rows& rows) {
                               {"aten::clamp_min.Tensor", binary("maximum")},
                               {"aten::clamp_max", binary("minimum")},
                               {"aten::clamp_max.Tensor", binary("minimum")},
-                              {"aten::fill.Scalar", fill},
-                              {"aten::fill.Tensor", fill},
-                              {"aten::zero", zero},
+                              Row{"aten::fill.Scalar", fill}.ignoring_self(),
+                              Row{"aten::fill.Tensor", fill}.ignoring_self(),
+                              Row{"aten::zero", zero}.ignoring_self(),
                               {"aten::complex", complex},
                               {"aten::polar", polar},
                           });

@@ -21,6 +21,8 @@ struct Row {
   // Scalar arguments (position -> values) on which the program specialises: exponents 2, alpha 1, ...
   // Anything else is an operand. An empty list means every value: arguments that decide the result's shape.
   std::map<int, std::vector<double>> specialise = {};
+  // In place, the old contents of argument 0 do not matter: only its shape and dtype are read (fill_, uniform_).
+  bool ignores_self = false;
   // Consumes random numbers: Context::rng_state is set. The host's generator advances by this many 4-word Philox
   // blocks, from the element count of the first result.
   bool random = false;
@@ -41,6 +43,7 @@ struct Row {
   std::vector<int> writes = {};
 
   Row& specialising(int arg, std::vector<double> values) { specialise[arg] = std::move(values); return *this; }
+  Row& ignoring_self() { ignores_self = true; return *this; }
   Row& as_random() { random = true; return *this; }
   Row& as_random_when(int argument) { random = true; random_when = argument; return *this; }
   Row& as_indexing() { checks_index = true; return *this; }

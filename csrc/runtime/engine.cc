@@ -218,7 +218,12 @@ void Engine::shutdown() {
   pjrt::abandon_all();
 }
 
-std::string Engine::name() const { return client_->platform() == pjrt::PlatformKind::kTpu ? "libtpu" : "xla-cpu"; }
+std::string Engine::name() const {
+  const pjrt::Plugin& plugin = client_->plugin();
+  if (plugin.source() == "libtpu") return "libtpu";
+  if (plugin.source() == "xla-cpu-pjrt") return "xla-cpu";
+  return plugin.path().substr(plugin.path().rfind('/') + 1);
+}
 
 std::string Engine::device_name(int device) const {
   return client_->platform() == pjrt::PlatformKind::kTpu ? client_->device_kind(device) : "TPU (embedded XLA:CPU)";
