@@ -93,6 +93,9 @@ Values triangle_indices(Context& c, const Args& args, bool lower) {
   return {b.convert(pair, c.out().dtype)};
 }
 
+// PyTorch's symbolic zero, as a tensor like any other.
+Values zeros(Context& c, const Args&) { return {c.b.zeros(c.out())}; }
+
 Row range_row(const char* name, int start, int end, int step) {
   Row row{name, [=](Context& c, const Args& args) { return arange(c, args, start, step); }};
   // The values decide the length.
@@ -120,6 +123,7 @@ void add_creation_rows(Rows& rows) {
                   {"aten::logspace.Tensor_Tensor", logspace},
                   {"aten::logspace.Tensor_Scalar", logspace},
                   {"aten::logspace.Scalar_Tensor", logspace},
+                  {"aten::_efficientzerotensor", zeros},
                   {"aten::eye", eye},
                   {"aten::eye.m", eye},
                   {"aten::tril", [](Context& c, const Args& args) { return triangle(c, args, true); }},
