@@ -258,6 +258,8 @@ size_t list_length(const Plan& plan, const c10::IValue* arguments) {
 }  // namespace
 
 bool run(const Plan& plan, const c10::IValue* arguments, int element, Results& results, std::string* reason) {
+  // Before any lock: a thread of the parent may have held it when this child was forked.
+  if (runtime::Engine::in_bad_fork()) take(runtime::Engine::get());
   runtime::totals().ops.fetch_add(1, std::memory_order_relaxed);
   bool fell_back = false;
   for (int tries = 0; tries < 1000; ++tries) {

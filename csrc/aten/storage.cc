@@ -87,6 +87,7 @@ at::Tensor empty_strided_on(int device, at::IntArrayRef sizes, at::IntArrayRef s
 }
 
 runtime::ValueRef read_slot(runtime::Slot& slot) {
+  if (runtime::Engine::in_bad_fork()) take(runtime::Engine::get());  // the lock may be a parent thread's
   std::lock_guard<std::mutex> lock(slot.mutex);
   if (slot.error) raise(*slot.error);
   return slot.value;

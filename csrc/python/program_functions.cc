@@ -1,10 +1,24 @@
 #include "python/functions.h"
 
+#include "aten/register.h"
 #include "runtime/statistics.h"
 #include "store/program_store.h"
 
 namespace torch_tpu::python {
 namespace {
+
+PyObject* list_of_strings(const std::vector<std::string>& items) {
+  Ref list(PyList_New(0));
+  if (!list) return nullptr;
+  for (const std::string& item : items) {
+    Ref text(PyUnicode_FromStringAndSize(item.data(), static_cast<Py_ssize_t>(item.size())));
+    if (!text || PyList_Append(list.get(), text.get()) != 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* row_problems(PyObject* const*, Py_ssize_t) { return list_of_strings(aten::row_problems()); }
+PyObject* registered_ops(PyObject* const*, Py_ssize_t) { return list_of_strings(aten::registered_ops()); }
 
 PyObject* compile_log(PyObject* const*, Py_ssize_t) {
   Ref list(PyList_New(0));
@@ -79,6 +93,8 @@ PyObject* clear_cache(PyObject* const*, Py_ssize_t) {
 }  // namespace
 
 PyMethodDef program_functions[] = {
+    function<registered_ops>("registered_ops", "Every overload that a row of the op table serves."),
+    function<row_problems>("row_problems", "Rows that could not be registered, each with the reason; empty in a good build."),
     function<compile_log>("compile_log", "Every program compiled or loaded from disk, oldest first, as dicts."),
     function<totals>("totals", "Running totals of the process."),
     function<fallbacks_by_op>("fallbacks_by_op", "{op: calls that ran on the CPU}."),
