@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/promote.h"
+#include "ops/reduction.h"
 
 namespace torch_tpu::ops {
 namespace {
@@ -135,15 +136,16 @@ Values index_fill(Context& c, const Args& args) {
   index = checked_index(c, index, self.dim(dim), /*wrap=*/true, Access::kWrite);
   Value hit = b.zeros({DType::kBool, {self.dim(dim)}});
   hit = scatter_rows(b, hit, 0, index, b.ones({DType::kBool, index.shape()}), Combine::kReplace);
-  Value filled = b.select(b.broadcast_in_dim(hit, self.shape(), {dim}), as(c, args, 3, self.dtype(), self.shape()), self);
+  Value filled =
+      b.select(b.broadcast_in_dim(hit, self.shape(), {dim}), as(c, args, 3, self.dtype(), self.shape()), self);
   return {b.reshape(filled, args.tensor(0).shape())};
 }
 
 // The row-major number (1-based, i32 or i64) of each true element among the true ones, flattened.
-Value running_count(Builder& b, Value mask) {
-  Value flat = b.reshape(mask, {mask.numel()});
+Value running_count(Context& c, Value mask) {
+  Value flat = c.b.reshape(mask, {mask.numel()});
   DType dtype = mask.numel() < (int64_t{1} << 31) ? DType::kI32 : DType::kI64;
-  return running(b, b.convert(flat, dtype), 0, "add", b.scalar_int(dtype, 0));
+  return running_sum(c, {c.b, c.b.convert(flat, dtype)}, 0);
 }
 
 // masked_scatter_(self, mask, source): the k-th true element takes source's k-th element.
@@ -153,16 +155,18 @@ Values masked_scatter(Context& c, const Args& args) {
   const Shape& shape = self.shape();
   Value mask = as(c, args.tensor(1), DType::kBool, shape);
   if (self.numel() == 0 || source.numel() == 0) return {self};
-  Value count = running_count(b, mask);
+  Value count = running_count(c, mask);
   Value one = b.constant_int(count.type(), 1);
-  Value rank = b.clamp(b.scalar_int(count.dtype(), 0), b.sub(count, one), b.scalar_int(count.dtype(), source.numel() - 1));
+  Value rank =
+      b.clamp(b.scalar_int(count.dtype(), 0), b.sub(count, one), b.scalar_int(count.dtype(), source.numel() - 1));
   Value taken = b.reshape(take_flat(b, b.convert(source, self.dtype()), rank), shape);
   return {b.select(mask, taken, self)};
 }
 
 // Positions of the first `size` true elements of mask in row-major order (clamped), and which of them exist.
-std::pair<Value, Value> true_positions(Builder& b, Value mask, int64_t size) {
-  Value count = running_count(b, mask);
+std::pair<Value, Value> true_positions(Context& c, Value mask, int64_t size) {
+  Builder& b = c.b;
+  Value count = running_count(c, mask);
   Value rank = b.add(b.iota({count.dtype(), {size}}, 0), b.constant_int({count.dtype(), {size}}, 1));
   Value total = b.slice(count, {mask.numel() - 1}, {mask.numel()});
   Value exists = b.le(rank, b.broadcast_in_dim(total, {size}, {0}));
@@ -176,7 +180,7 @@ Values masked_scatter_backward(Context& c, const Args& args) {
   Value grad = args.tensor(0);
   int64_t size = element_count(c.out().shape);
   if (size == 0 || grad.numel() == 0) return {b.zeros(c.out())};
-  auto [positions, exists] = true_positions(b, as(c, args.tensor(1), DType::kBool, grad.shape()), size);
+  auto [positions, exists] = true_positions(c, as(c, args.tensor(1), DType::kBool, grad.shape()), size);
   Value taken = take_flat(b, b.convert(grad, c.out().dtype), positions);
   return {b.reshape(b.select(exists, taken, b.zeros(taken.type())), c.out().shape)};
 }
@@ -190,7 +194,7 @@ Values nonzero_static(Context& c, const Args& args) {
   Value fill = b.constant_int(column, args.integer_or(2, -1));
   if (element_count(c.out().shape) == 0) return {b.zeros(c.out())};
   if (self.numel() == 0) return {b.broadcast(fill, c.out().shape)};
-  auto [positions, exists] = true_positions(b, b.convert(self, DType::kBool), size);
+  auto [positions, exists] = true_positions(c, b.convert(self, DType::kBool), size);
   positions = b.unsqueeze(positions, 1);
   exists = b.unsqueeze(exists, 1);
   std::vector<int64_t> strides = contiguous_strides(self.shape());

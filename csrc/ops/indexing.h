@@ -1,9 +1,9 @@
 // Building blocks of everything that reads or writes elements at computed positions: index checking, gathers and
-// scatters along one dimension, static gathers (positions known when the program is emitted) and running scans.
+// scatters along one dimension, and static gathers (positions known when the program is emitted).
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "ops/context.h"
@@ -41,9 +41,6 @@ Value scatter_flat(Builder& b, Value x, Value positions, Value updates, Combine 
 
 // x[..., positions, ...] for positions known now: a slice, reverse or repetition where they form one, else a gather.
 Value take_static(Builder& b, Value x, int64_t dim, const std::vector<int64_t>& positions);
-
-// Inclusive scan along `dim` with a StableHLO binary op ("add", "maximum") whose identity is `identity`.
-Value running(Builder& b, Value x, int64_t dim, std::string_view combiner, Value identity);
 
 // The dtype in which sums and products of `dtype` are accumulated by a scatter.
 DType scatter_dtype(DType dtype, Combine combine);

@@ -18,11 +18,16 @@ Dims all_but(int64_t rank, int64_t dim) {
 hlo::Region combiner(Combine combine) {
   return [combine](Builder& b, const Values& v) -> Values {
     switch (combine) {
-      case Combine::kReplace: return {v[1]};
-      case Combine::kAdd: return {b.add(v[0], v[1])};
-      case Combine::kMultiply: return {b.mul(v[0], v[1])};
-      case Combine::kMinimum: return {b.min(v[0], v[1])};
-      case Combine::kMaximum: return {b.max(v[0], v[1])};
+      case Combine::kReplace:
+        return {v[1]};
+      case Combine::kAdd:
+        return {b.add(v[0], v[1])};
+      case Combine::kMultiply:
+        return {b.mul(v[0], v[1])};
+      case Combine::kMinimum:
+        return {b.min(v[0], v[1])};
+      case Combine::kMaximum:
+        return {b.max(v[0], v[1])};
     }
     return {v[1]};
   };
@@ -156,18 +161,6 @@ Value take_static(Builder& b, Value x, int64_t dim, const std::vector<int64_t>& 
   return take_dim(b, x, dim, b.vector_int(dtype, positions));
 }
 
-Value running(Builder& b, Value x, int64_t dim, std::string_view combiner, Value identity) {
-  int64_t n = x.dim(dim);
-  // Doubling: log2(n) passes over the data. A windowed reduction would do n times the work on XLA:CPU.
-  for (int64_t shift = 1; shift < n; shift *= 2) {
-    Dims low(x.rank(), 0), high(x.rank(), 0);
-    low[dim] = shift;
-    high[dim] = -shift;
-    x = b.binary(combiner, x, b.pad(x, identity, low, high));
-  }
-  return x;
-}
-
 DType scatter_dtype(DType dtype, Combine combine) {
   return combine == Combine::kAdd || combine == Combine::kMultiply ? compute_dtype(dtype) : dtype;
 }
@@ -175,10 +168,14 @@ DType scatter_dtype(DType dtype, Combine combine) {
 Value combine_identity(Builder& b, const Type& type, Combine combine) {
   switch (combine) {
     case Combine::kReplace:
-    case Combine::kAdd: return b.zeros(type);
-    case Combine::kMultiply: return b.ones(type);
-    case Combine::kMinimum: return b.max_value(type);
-    case Combine::kMaximum: return b.min_value(type);
+    case Combine::kAdd:
+      return b.zeros(type);
+    case Combine::kMultiply:
+      return b.ones(type);
+    case Combine::kMinimum:
+      return b.max_value(type);
+    case Combine::kMaximum:
+      return b.min_value(type);
   }
   return b.zeros(type);
 }

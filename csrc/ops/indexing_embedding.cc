@@ -121,7 +121,8 @@ Values bag_maximum(Builder& b, const Bags& bags, Value rows, int64_t width, DTyp
   Value target = b.select(bags.keep, bags.bag, b.constant_int(bags.bag.type(), bags.count));
   Value best = scatter_rows(b, b.min_value(table), 0, target, rows, Combine::kMaximum);
   // The first position whose row reaches the maximum, found by a minimum over positions.
-  Value at = take_dim(b, best, 0, b.clamp(b.scalar_int(DType::kI64, 0), bags.bag, b.scalar_int(DType::kI64, bags.count - 1)));
+  Value at =
+      take_dim(b, best, 0, b.clamp(b.scalar_int(DType::kI64, 0), bags.bag, b.scalar_int(DType::kI64, bags.count - 1)));
   Value hit = b.logical_or(b.eq(rows, at), b.is_nan(rows));
   Value far = b.constant_int({DType::kI64, rows.shape()}, n);
   Value position = b.select(hit, b.iota({DType::kI64, rows.shape()}, 0), far);
@@ -159,13 +160,15 @@ Values embedding_bag(Context& c, const Args& args) {
   }
   Bags bags = find_bags(c, weight, indices, offsets, args.flag_or(7, false), padding_idx);
   DType dtype = compute_dtype(weight.dtype());
-  Value rows = b.convert(take_dim(b, weight, 0, bags.index), dtype), max_rows = b.zeros({DType::kI64, {bags.count}}), output;
+  Value rows = b.convert(take_dim(b, weight, 0, bags.index), dtype), max_rows = b.zeros({DType::kI64, {bags.count}}),
+        output;
   if (mode == kMax) {
     Values best = bag_maximum(b, bags, rows, width, DType::kI64);
     output = best[0];
     max_rows = best[1];
   } else {
-    if (Value sample = args.tensor(6)) rows = b.mul(rows, b.broadcast_in_dim(b.convert(sample, dtype), rows.shape(), {0}));
+    if (Value sample = args.tensor(6))
+      rows = b.mul(rows, b.broadcast_in_dim(b.convert(sample, dtype), rows.shape(), {0}));
     rows = b.select(b.broadcast_in_dim(bags.keep, rows.shape(), {0}), rows, b.zeros(rows.type()));
     output = scatter_rows(b, b.zeros({dtype, {bags.count, width}}), 0, bags.bag, rows, Combine::kAdd);
     if (mode == kMean) {

@@ -65,7 +65,8 @@ using Writer = std::function<Value(Value onto, Value updates, Combine)>;
 
 // Reduces updates into self, as scatter_reduce and index_reduce define it: where self does not take part, hit elements
 // start from the identity; the mean divides by the number of elements that took part.
-Value reduce_into(Context& c, Value self, Value updates, const std::string& reduce, bool include_self, const Writer& write) {
+Value reduce_into(Context& c, Value self, Value updates, const std::string& reduce, bool include_self,
+                  const Writer& write) {
   Builder& b = c.b;
   Combine combine = parse_combine(c, reduce);
   bool mean = reduce == "mean";

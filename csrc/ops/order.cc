@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "ops/indexing.h"
 #include "ops/promote.h"
+#include "ops/reduction.h"
 
 namespace torch_tpu::ops {
 namespace {
@@ -23,8 +25,44 @@ hlo::Region comparator(bool descending) {
 
 DType position_dtype(int64_t size) { return size < std::numeric_limits<int32_t>::max() ? DType::kI32 : DType::kI64; }
 
+// Values of at most 32 bits as u32 in PyTorch's order: all NaN are one largest number and -0 is +0.
+Value order_key(Builder& b, Value x, bool descending) {
+  Value key;
+  if (is_float(x.dtype())) {
+    // On the bits, because comparisons of the engine take denormals for zero.
+    Value bits = b.bitcast(b.convert(x, DType::kF32), {DType::kU32, x.shape()});
+    auto word = [&](uint32_t v) { return b.constant_uint(bits.type(), v); };
+    Value is_nan = b.gt(b.logical_and(bits, word(0x7FFFFFFFu)), word(0x7F800000u));
+    bits = b.select(b.eq(bits, word(0x80000000u)), word(0), bits);
+    Value negative = b.ge(bits, word(0x80000000u));
+    key = b.select(negative, b.unary("not", bits), b.logical_or(bits, word(0x80000000u)));
+    key = b.select(is_nan, word(0xFFFFFFFFu), key);
+  } else if (is_signed_integer(x.dtype())) {
+    Value bits = b.bitcast(b.convert(x, DType::kI32), {DType::kU32, x.shape()});
+    key = b.logical_xor(bits, b.constant_uint(bits.type(), 0x80000000u));
+  } else {
+    key = b.convert(x, DType::kU32);
+  }
+  return descending ? b.unary("not", key) : key;
+}
+
+// One sort of 64-bit words, the value's key above its position: XLA:CPU sorts single words with the C++ library's own
+// comparison, pairs with a compiled callback. Positions make the order strict, so that it is stable by itself.
+Values sort_packed(Builder& b, Value x, int64_t dim, bool descending) {
+  Type word{DType::kU64, x.shape()};
+  Value key = b.convert(order_key(b, x, descending), DType::kU64);
+  Value packed = b.logical_or(b.shift_left(key, b.constant_uint(word, 32)), b.iota(word, dim));
+  auto less = [](Builder& rb, const Values& v) -> Values { return {rb.lt(v[0], v[1])}; };
+  Value sorted = b.sort({packed}, dim, /*stable=*/false, less)[0];
+  Value position = b.convert(b.logical_and(sorted, b.constant_uint(word, 0xFFFFFFFFu)), DType::kI32);
+  return {gather_dim(b, x, dim, position), position};
+}
+
 // {values, positions (i32 or i64)} of a stable sort along `dim`.
-Values sort_dim(Builder& b, Value x, int64_t dim, bool descending) {
+Values sort_dim(Context& c, Value x, int64_t dim, bool descending) {
+  Builder& b = c.b;
+  bool packs = byte_size(x.dtype()) <= 4 && !is_float8(x.dtype()) && position_dtype(x.dim(dim)) == DType::kI32;
+  if (c.platform == Platform::kCpu && packs && x.numel() > 0) return sort_packed(b, x, dim, descending);
   Value position = b.iota({position_dtype(x.dim(dim)), x.shape()}, dim);
   if (x.numel() == 0) return {x, position};
   // A bool has no order of its own in XLA's sorter on every platform; a byte has.
@@ -33,15 +71,15 @@ Values sort_dim(Builder& b, Value x, int64_t dim, bool descending) {
   return {b.convert(sorted[0], x.dtype()), sorted[1]};
 }
 
-Values finish(Context& c, Value values, Value positions) {
+Values pair(Context& c, Value values, Value positions) {
   Builder& b = c.b;
   return {b.reshape(values, c.out(0).shape), b.reshape(b.convert(positions, DType::kI64), c.out(1).shape)};
 }
 
 Values sort_rule(Context& c, Value x, int64_t dim, bool descending) {
   x = at_least_1d(c.b, x);
-  Values sorted = sort_dim(c.b, x, wrap_dim(dim, x.rank()), descending);
-  return finish(c, sorted[0], sorted[1]);
+  Values sorted = sort_dim(c, x, wrap_dim(dim, x.rank()), descending);
+  return pair(c, sorted[0], sorted[1]);
 }
 
 // sort(self, dim, descending)
@@ -54,14 +92,32 @@ Values sort_stable(Context& c, const Args& args) {
   return sort_rule(c, args.tensor(0), args.integer_or(2, -1), args.flag_or(3, false));
 }
 
+// The k largest (smallest) along the last dimension of an x that f32 holds exactly. chlo.top_k orders by the bits, with
+// -NaN below and +NaN above everything: NaN, PyTorch's largest, gets the sign that puts it there.
+Values top_k_last(Builder& b, Value x, int64_t k, bool largest) {
+  Value f = b.convert(x, DType::kF32), key = largest ? f : b.neg(f);
+  Value nan = b.bitcast(b.constant_uint({DType::kU32, x.shape()}, largest ? 0x7FC00000u : 0xFFC00000u), f.type());
+  if (is_float(x.dtype())) key = b.select(b.is_nan(f), nan, key);
+  Values top = b.top_k(key, k);
+  return {b.convert(largest ? top[0] : b.neg(top[0]), x.dtype()), top[1]};
+}
+
 // topk(self, k, dim, largest, sorted): ties in the order of a stable sort.
 Values topk(Context& c, const Args& args) {
   Builder& b = c.b;
   Value x = at_least_1d(b, args.tensor(0));
   int64_t k = args.integer(1), dim = wrap_dim(args.integer_or(2, -1), x.rank());
   if (element_count(c.out().shape) == 0) return {b.zeros(c.out(0)), b.zeros(c.out(1))};
-  Values sorted = sort_dim(b, x, dim, args.flag_or(3, true));
-  return finish(c, b.slice_dim(sorted[0], dim, 0, k), b.slice_dim(sorted[1], dim, 0, k));
+  bool exact_in_f32 = is_float(x.dtype()) ? byte_size(x.dtype()) <= 4 : byte_size(x.dtype()) <= 2;
+  if (exact_in_f32) {
+    Dims swap(x.rank());
+    std::iota(swap.begin(), swap.end(), 0);
+    std::swap(swap[dim], swap.back());
+    Values top = top_k_last(b, b.transpose(x, swap), k, args.flag_or(3, true));
+    return pair(c, b.transpose(top[0], swap), b.transpose(top[1], swap));
+  }
+  Values sorted = sort_dim(c, x, dim, args.flag_or(3, true));
+  return pair(c, b.slice_dim(sorted[0], dim, 0, k), b.slice_dim(sorted[1], dim, 0, k));
 }
 
 // kthvalue(self, k, dim, keepdim)
@@ -70,14 +126,15 @@ Values kthvalue(Context& c, const Args& args) {
   Value x = at_least_1d(b, args.tensor(0));
   int64_t k = args.integer(1), dim = wrap_dim(args.integer_or(2, -1), x.rank());
   if (x.numel() == 0) return {b.zeros(c.out(0)), b.zeros(c.out(1))};
-  Values sorted = sort_dim(b, x, dim, /*descending=*/false);
-  return finish(c, b.slice_dim(sorted[0], dim, k - 1, k), b.slice_dim(sorted[1], dim, k - 1, k));
+  Values sorted = sort_dim(c, x, dim, /*descending=*/false);
+  return pair(c, b.slice_dim(sorted[0], dim, k - 1, k), b.slice_dim(sorted[1], dim, k - 1, k));
 }
 
 // {value, position} of the lower median along `dim`, which keeps size 1. With a NaN in the line the median is the first
 // NaN, unless NaN does not count.
-Values median_dim(Builder& b, Value x, int64_t dim, bool ignore_nan) {
-  Values sorted = sort_dim(b, x, dim, /*descending=*/false);
+Values median_dim(Context& c, Value x, int64_t dim, bool ignore_nan) {
+  Builder& b = c.b;
+  Values sorted = sort_dim(c, x, dim, /*descending=*/false);
   int64_t n = x.dim(dim), middle = (n - 1) / 2;
   if (!is_float(x.dtype())) {
     return {b.slice_dim(sorted[0], dim, middle, middle + 1), b.slice_dim(sorted[1], dim, middle, middle + 1)};
@@ -99,8 +156,8 @@ Rule median_along(bool ignore_nan) {
     Builder& b = c.b;
     Value x = at_least_1d(b, args.tensor(0));
     if (x.numel() == 0) return {b.zeros(c.out(0)), b.zeros(c.out(1))};
-    Values found = median_dim(b, x, wrap_dim(args.integer(1), x.rank()), ignore_nan);
-    return finish(c, found[0], found[1]);
+    Values found = median_dim(c, x, wrap_dim(args.integer(1), x.rank()), ignore_nan);
+    return pair(c, found[0], found[1]);
   };
 }
 
@@ -110,7 +167,7 @@ Rule median_all(bool ignore_nan) {
     Value x = args.tensor(0);
     // Of nothing: NaN, and what the CPU's conversion of NaN gives for integers, the smallest value.
     if (x.numel() == 0) return {is_float(x.dtype()) ? b.constant(c.out(), std::nan("")) : b.min_value(c.out())};
-    Values found = median_dim(b, b.reshape(x, {x.numel()}), 0, ignore_nan);
+    Values found = median_dim(c, b.reshape(x, {x.numel()}), 0, ignore_nan);
     return {b.reshape(found[0], c.out().shape)};
   };
 }
@@ -121,7 +178,7 @@ Values mode(Context& c, const Args& args) {
   Value x = at_least_1d(b, args.tensor(0));
   int64_t dim = wrap_dim(args.integer_or(1, -1), x.rank()), n = x.dim(dim);
   if (x.numel() == 0) return {b.zeros(c.out(0)), b.zeros(c.out(1))};
-  Values sorted = sort_dim(b, x, dim, /*descending=*/false);
+  Values sorted = sort_dim(c, x, dim, /*descending=*/false);
   DType dtype = position_dtype(n);
   Value position = b.iota({dtype, x.shape()}, dim), zero = b.zeros(position.type());
   Value start = zero;
@@ -130,7 +187,8 @@ Values mode(Context& c, const Args& args) {
     Dims low(x.rank(), 0), high(x.rank(), 0);
     low[dim] = 1;
     changed = b.pad(changed, b.zeros({DType::kBool, {}}), low, high);
-    start = running(b, b.select(changed, position, zero), dim, "maximum", b.scalar_int(dtype, 0));
+    start = scan(c, {{b, b.select(changed, position, zero)}}, {b.scalar_int(dtype, 0)}, dim,
+                 [](const Exprs& x, const Exprs& y) -> Exprs { return {max(x[0], y[0])}; })[0];
   }
   // The longest run, the first one on ties, is where position - start is largest; that place is the run's end.
   Value length = b.sub(position, start);
@@ -141,7 +199,7 @@ Values mode(Context& c, const Args& args) {
   };
   Values inits = {b.scalar_int(dtype, -1), b.scalar_int(dtype, n - 1)};
   Value end = b.unsqueeze(b.reduce({length, position}, inits, {dim}, longer)[1], dim);
-  return finish(c, gather_dim(b, sorted[0], dim, end), gather_dim(b, sorted[1], dim, end));
+  return pair(c, gather_dim(b, sorted[0], dim, end), gather_dim(b, sorted[1], dim, end));
 }
 
 // Whether `element` of the sorted sequence lies before `value`'s place. NaN as value goes last, as on CPU.
@@ -245,7 +303,7 @@ Values isin(Context& c, const Args& args) {
     Value equal = b.eq(b.broadcast_in_dim(elements, {n, m}, {0}), b.broadcast_in_dim(tests, {n, m}, {1}));
     found = b.reduce(equal, b.zeros({DType::kBool, {}}), {1}, "or");
   } else {
-    Value sorted = sort_dim(b, tests, 0, /*descending=*/false)[0];
+    Value sorted = sort_dim(c, tests, 0, /*descending=*/false)[0];
     Value at = search_sorted(b, sorted, elements, /*right=*/false);
     at = b.clamp(b.scalar_int(DType::kI64, 0), at, b.scalar_int(DType::kI64, m - 1));
     found = b.eq(take_flat(b, sorted, at), elements);

@@ -16,8 +16,8 @@ struct PoolWindow {
 };
 
 // Expands attributes given once for all dimensions; an empty stride means the kernel's size.
-PoolWindow pool_window(int64_t dims, std::vector<int64_t> kernel, std::vector<int64_t> stride, std::vector<int64_t> padding,
-                       std::vector<int64_t> dilation);
+PoolWindow pool_window(int64_t dims, std::vector<int64_t> kernel, std::vector<int64_t> stride,
+                       std::vector<int64_t> padding, std::vector<int64_t> dilation);
 
 // Row-major position of every element among the last `dims` dimensions (i32 or i64), in x's shape.
 Value spatial_positions(Builder& b, const Shape& shape, int64_t dims);

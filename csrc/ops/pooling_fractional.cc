@@ -6,8 +6,8 @@
 namespace torch_tpu::ops {
 namespace {
 
-// Starts of the windows of one dimension, [planes, outputs]: truncated multiples of alpha shifted by the plane's sample;
-// the last window ends with the input.
+// Starts of the windows of one dimension, [planes, outputs]: truncated multiples of alpha shifted by the plane's
+// sample; the last window ends with the input.
 Value window_starts(Builder& b, Value sample, int64_t inputs, int64_t outputs, int64_t kernel) {
   int64_t planes = sample.dim(0), last = inputs - kernel;
   Type type{sample.dtype(), {planes, outputs}}, index{DType::kI32, type.shape};

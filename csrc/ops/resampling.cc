@@ -46,7 +46,8 @@ Stencil nearest(const Axis& a, bool exact) {
     } else if (!exact && a.outputs == 2 * a.inputs) {
       p = o / 2;
     } else if (exact) {
-      p = static_cast<int64_t>(std::floor(static_cast<float>((static_cast<double>(o) + 0.5) * static_cast<double>(ratio))));
+      p = static_cast<int64_t>(
+          std::floor(static_cast<float>((static_cast<double>(o) + 0.5) * static_cast<double>(ratio))));
     } else {
       p = static_cast<int64_t>(std::floor(static_cast<float>(o) * ratio));
     }
@@ -76,9 +77,13 @@ Stencil linear(const Axis& a) {
 
 // Keys' cubic convolution kernel with parameter `a`, for |x| <= 1 and for 1 < |x| < 2.
 template <typename T>
-T cubic_near(T x, T a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }
+T cubic_near(T x, T a) {
+  return ((a + 2) * x - (a + 3)) * x * x + 1;
+}
 template <typename T>
-T cubic_far(T x, T a) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; }
+T cubic_far(T x, T a) {
+  return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
 
 template <typename T>
 Stencil cubic(const Axis& a) {
@@ -137,7 +142,8 @@ Stencil antialias(const Axis& a, Mode mode) {
     stencil.outputs.emplace_back();
     double total = 0;
     for (int64_t p = first; p < end; ++p) {
-      double weight = filter.value((static_cast<double>(p) - static_cast<double>(center) + 0.5) * static_cast<double>(inverse));
+      double weight =
+          filter.value((static_cast<double>(p) - static_cast<double>(center) + 0.5) * static_cast<double>(inverse));
       total += weight;
       stencil.outputs.back().push_back({p, weight});
     }
@@ -149,11 +155,16 @@ Stencil antialias(const Axis& a, Mode mode) {
 template <typename T>
 Stencil stencil_of(Mode mode, const Axis& a) {
   switch (mode) {
-    case Mode::kNearest: return nearest(a, false);
-    case Mode::kNearestExact: return nearest(a, true);
-    case Mode::kLinear: return linear<T>(a);
-    case Mode::kCubic: return cubic<T>(a);
-    default: return antialias<T>(a, mode);
+    case Mode::kNearest:
+      return nearest(a, false);
+    case Mode::kNearestExact:
+      return nearest(a, true);
+    case Mode::kLinear:
+      return linear<T>(a);
+    case Mode::kCubic:
+      return cubic<T>(a);
+    default:
+      return antialias<T>(a, mode);
   }
 }
 
@@ -201,7 +212,8 @@ int quantize(Stencil& stencil) {
     for (const Tap& tap : taps) largest = std::max(largest, tap.weight);
   }
   int bits = 0;
-  while (bits < 22 && static_cast<int64_t>(0.5 + largest * static_cast<double>(int64_t{1} << (bits + 1))) < (1 << 15)) ++bits;
+  while (bits < 22 && static_cast<int64_t>(0.5 + largest * static_cast<double>(int64_t{1} << (bits + 1))) < (1 << 15))
+    ++bits;
   auto scale = static_cast<double>(int64_t{1} << bits);
   for (std::vector<Tap>& taps : stencil.outputs) {
     for (Tap& tap : taps) tap.weight = std::trunc(tap.weight * scale + (tap.weight < 0 ? -0.5 : 0.5));

@@ -1,5 +1,5 @@
-// grid_sampler_2d / 3d and their backwards. A sample point has a few taps per dimension; each combination of taps is one
-// gather of all points and channels, the gradient of the input one scatter of all combinations.
+// grid_sampler_2d / 3d and their backwards. A sample point has a few taps per dimension; each combination of taps is
+// one gather of all points and channels, the gradient of the input one scatter of all combinations.
 //
 // Grid coordinates are in [-1, 1] over the input's extent; the last dimension of the grid lists x (width) first.
 #include <algorithm>
@@ -83,7 +83,8 @@ TapValue tap_at(Builder& b, Value coordinate, int64_t size, Value weight, Value 
   auto last = static_cast<double>(size - 1);
   Value low = b.full_like(coordinate, 0), high = b.full_like(coordinate, last);
   Value inside = b.logical_and(b.ge(coordinate, low), b.le(coordinate, high));
-  Value position = b.convert(b.clamp(b.scalar(coordinate.dtype(), 0), coordinate, b.scalar(coordinate.dtype(), last)), DType::kI32);
+  Value position =
+      b.convert(b.clamp(b.scalar(coordinate.dtype(), 0), coordinate, b.scalar(coordinate.dtype(), last)), DType::kI32);
   return {position, inside, weight, slope};
 }
 
@@ -213,7 +214,8 @@ class Sampler {
     dims.scatter_dims_to_operand_dims = dims.inserted_window_dims;
     dims.index_vector_dim = 2;
     auto add = [](Builder& rb, const Values& v) -> Values { return {rb.add(v[0], v[1])}; };
-    return b_.scatter(b_.zeros(input_.type()), b_.concatenate(positions_of_all, 1), b_.concatenate(updates, 2), dims, add);
+    return b_.scatter(b_.zeros(input_.type()), b_.concatenate(positions_of_all, 1), b_.concatenate(updates, 2), dims,
+                      add);
   }
 
  private:

@@ -18,6 +18,13 @@ class RuleCall {
     arg.value = b_.parameter({dtype, std::move(shape)});
     return push(std::move(arg));
   }
+  // A list of tensors; an invalid dtype stands for an absent entry.
+  RuleCall& tensors(const std::vector<Type>& types) {
+    Arg arg;
+    arg.kind = Arg::Kind::kTensorList;
+    for (const Type& type : types) arg.values.push_back(type.dtype == DType::kInvalid ? Value() : b_.parameter(type));
+    return push(std::move(arg));
+  }
   // An operand.
   RuleCall& scalar(DType dtype = DType::kF64) {
     Arg arg;
@@ -63,6 +70,11 @@ class RuleCall {
     return push(std::move(arg));
   }
   RuleCall& none() { return push(Arg()); }
+  // With Context::index_checks set, as in debug mode.
+  RuleCall& checking_indices() {
+    index_checks_ = true;
+    return *this;
+  }
   RuleCall& on(Platform platform) {
     platform_ = platform;
     return *this;
@@ -75,9 +87,13 @@ class RuleCall {
     if (row == nullptr) return Error{ErrorCode::kInternal, name_ + ": no row"};
     Context context(b_, name_, std::vector<Type>(results.end() - static_cast<int64_t>(fresh), results.end()));
     context.platform = platform_;
+    context.index_checks = index_checks_;
     if (row->random) context.rng_state = b_.parameter({DType::kU64, {2}});
     Values values = row->rule(context, Args(args_));
     if (b_.error()) return *b_.error();
+    if (index_checks_ && context.bad_indices.empty()) {
+      return Error{ErrorCode::kInternal, name_ + ": checked no index"};
+    }
     if (values.size() != results.size()) return Error{ErrorCode::kInternal, name_ + ": wrong number of results"};
     for (size_t i = 0; i < results.size(); ++i) {
       if (!values[i] || values[i].type() != results[i]) {
@@ -98,6 +114,7 @@ class RuleCall {
 
   std::string name_;
   Platform platform_ = Platform::kCpu;
+  bool index_checks_ = false;
   hlo::Builder b_;
   std::vector<Arg> args_;
 };

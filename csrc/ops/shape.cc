@@ -7,6 +7,7 @@
 
 #include "ops/indexing.h"
 #include "ops/promote.h"
+#include "ops/reduction.h"
 
 namespace torch_tpu::ops {
 namespace {
@@ -84,7 +85,7 @@ Values repeat_interleave(Context& c, const Args& args) {
   Builder& b = c.b;
   Value repeats = args.tensor(0);
   if (element_count(c.out().shape) == 0 || repeats.numel() == 0) return {b.zeros(c.out())};
-  Value total = running(b, b.convert(repeats, DType::kI64), 0, "add", b.scalar_int(DType::kI64, 0));
+  Value total = running_sum(c, {b, b.convert(repeats, DType::kI64)}, 0);
   Value found = search_sorted(b, total, b.iota({DType::kI64, c.out().shape}, 0), /*right=*/true);
   return {b.convert(found, c.out().dtype)};
 }
@@ -179,7 +180,8 @@ Values block_diag(Context& c, const Args& args) {
     x = b.convert(x, c.out().dtype);
     if (x.dim(0) > 0) {
       bool filled = x.numel() > 0;
-      rows.push_back(filled ? b.pad(x, zero, {0, column}, {0, width - column - columns}) : b.zeros({x.dtype(), {x.dim(0), width}}));
+      rows.push_back(filled ? b.pad(x, zero, {0, column}, {0, width - column - columns})
+                            : b.zeros({x.dtype(), {x.dim(0), width}}));
     }
     column += columns;
   }
@@ -251,7 +253,8 @@ Values select_backward(Context& c, const Args& args) {
 Values slice_backward(Context& c, const Args& args) {
   Builder& b = c.b;
   auto rank = static_cast<int64_t>(c.out().shape.size());
-  int64_t dim = wrap_dim(args.integer(2), rank), size = c.out().shape[dim], start = args.integer(3), step = args.integer(5);
+  int64_t dim = wrap_dim(args.integer(2), rank), size = c.out().shape[dim], start = args.integer(3),
+          step = args.integer(5);
   Value grad = args.tensor(0);
   if (grad.numel() == 0) return {b.zeros(c.out())};
   if (start < 0) start += size;

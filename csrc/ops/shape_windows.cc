@@ -1,4 +1,5 @@
-// Padding by reflection and replication, sliding windows, and their backwards: all are stencils along single dimensions.
+// Padding by reflection and replication, sliding windows, and their backwards: all are stencils along single
+// dimensions.
 #include <algorithm>
 
 #include "ops/indexing.h"

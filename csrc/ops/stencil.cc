@@ -32,14 +32,17 @@ TapTable tabulate(const Stencil& stencil, int64_t first, int64_t taps) {
   return table;
 }
 
-Value along(Builder& b, Value vector, const Shape& shape, int64_t dim) { return b.broadcast_in_dim(vector, shape, {dim}); }
+Value along(Builder& b, Value vector, const Shape& shape, int64_t dim) {
+  return b.broadcast_in_dim(vector, shape, {dim});
+}
 
 Value weighted_taps(Builder& b, Value x, int64_t dim, const TapTable& table) {
   Value taken = take_static(b, x, dim, table.positions);
   Value product = taken;
   if (table.weighted) {
     std::vector<int64_t> whole(table.weights.begin(), table.weights.end());
-    Value weights = is_float(x.dtype()) ? b.vector(x.dtype(), table.weights) : b.convert(b.vector_int(DType::kI64, whole), x.dtype());
+    Value weights = is_float(x.dtype()) ? b.vector(x.dtype(), table.weights)
+                                        : b.convert(b.vector_int(DType::kI64, whole), x.dtype());
     product = b.mul(taken, along(b, weights, taken.shape(), dim));
   }
   if (table.missing) {

@@ -24,8 +24,8 @@ struct Stencil {
   Stencil transposed() const;
 };
 
-// Applies `stencil` along `dim`, in x's dtype (weights are truncated where that is an integer). Inputs that an output does not name never touch it: an infinity stays
-// where it is, which a product with a dense matrix would not give.
+// Applies `stencil` along `dim`, in x's dtype (weights are truncated where that is an integer). Inputs that an output
+// does not name never touch it: an infinity stays where it is, which a product with a dense matrix would not give.
 Value apply_stencil(Builder& b, Value x, int64_t dim, const Stencil& stencil);
 
 }  // namespace torch_tpu::ops

@@ -1,4 +1,4 @@
-"""What the tests of ordering, indexing, shape, pooling and resampling share: cases from op_db, and one call on both devices."""
+"""What the tests of ordering, indexing, shape, pooling and resampling share: op_db cases, one call on both devices."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,17 @@ from torch.testing._internal.opinfo.core import OpInfo
 from torch.utils._pytree import tree_map
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-EVERY = (*FLOATS, torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64, torch.complex128)
+EVERY = (
+    *FLOATS,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
 # A gradient is checked in one precise and one narrow dtype: the rules do not differ between the others.
 GRADIENTS = (torch.float32, torch.bfloat16)
 NARROW = (torch.bfloat16, torch.float16)
@@ -39,18 +49,22 @@ def compare_with_float32(op: OpInfo, dtype: torch.dtype) -> int:
         moved = comparing.to_device((sample.input, sample.args, sample.kwargs))
         actual = op.op(moved[0], *moved[1], **moved[2])
         expected = op.op(*widen((sample.input, *sample.args)), **sample.kwargs)
-        expected = tree_map(lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x, expected)
+        expected = tree_map(
+            lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x, expected
+        )
         comparing.assert_same(actual, expected, dtype, f"{op.full_name} {dtype} ({comparing.describe(sample)})")
         count += 1
     return count
 
 
 def check(function: Callable[..., Any], *args: Any) -> None:
-    """Calls `function` with CPU and with device copies of `args`; the results, and arguments it wrote, must be the same."""
+    """Calls `function` with CPU and with device copies of `args`; results and written arguments must be the same."""
     on_cpu = tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, args)
     on_device = comparing.to_device(args)
     expected, actual = function(*on_cpu), function(*on_device)
-    floats = [x.dtype for x in args if isinstance(x, torch.Tensor) and (x.dtype.is_floating_point or x.dtype.is_complex)]
+    floats = [
+        x.dtype for x in args if isinstance(x, torch.Tensor) and (x.dtype.is_floating_point or x.dtype.is_complex)
+    ]
     dtype = floats[0] if floats else torch.float32
     comparing.assert_same(actual, expected, dtype, "result")
     for i, (a, e) in enumerate(zip(on_device, on_cpu)):

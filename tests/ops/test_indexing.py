@@ -1,4 +1,4 @@
-"""Reading and writing at index tensors against CPU PyTorch: sample inputs, duplicates, negative and wild indices, empty ones."""
+"""Reading and writing at index tensors against CPU PyTorch: samples, duplicates, negative, wild and empty indices."""
 
 import comparing
 import pytest
@@ -8,10 +8,35 @@ from both_devices import EVERY, GRADIENTS, NARROW, cases, check, compare_with_fl
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
-OPS = """gather index_select take take_along_dim __getitem__ index_put index_add index_copy index_fill index_reduce put scatter
-scatter_add scatter_reduce masked_scatter masked_select select_scatter slice_scatter diagonal_scatter as_strided_scatter
-nonzero nonzero_static argwhere _unsafe_masked_index nn.functional.embedding nn.functional.embedding_bag
-nn.functional.one_hot""".split()
+OPS = [
+    "gather",
+    "index_select",
+    "take",
+    "take_along_dim",
+    "__getitem__",
+    "index_put",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_reduce",
+    "put",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "masked_scatter",
+    "masked_select",
+    "select_scatter",
+    "slice_scatter",
+    "diagonal_scatter",
+    "as_strided_scatter",
+    "nonzero",
+    "nonzero_static",
+    "argwhere",
+    "_unsafe_masked_index",
+    "nn.functional.embedding",
+    "nn.functional.embedding_bag",
+    "nn.functional.one_hot",
+]
 # Narrow CPU kernels of these round after every addition.
 ACCUMULATING = ["_unsafe_masked_index_put_accumulate"]
 INDEX_DTYPES = (torch.int64, torch.int32)
@@ -32,7 +57,13 @@ def test_gradients(op, dtype):
     comparing.compare_gradients(op, dtype)
 
 
-@pytest.mark.parametrize("op, dtype", cases("scatter scatter_add scatter_reduce index_add index_copy index_fill index_put".split(), (torch.float32, torch.int64)))
+@pytest.mark.parametrize(
+    "op, dtype",
+    cases(
+        ["scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put"],
+        (torch.float32, torch.int64),
+    ),
+)
 def test_in_place(op, dtype):
     comparing.compare_in_place(op, dtype)
 
@@ -172,7 +203,9 @@ def test_embedding_bag(mode, last_offset, padding_idx, index_dtype):
 
     def run(weight, index, offsets):
         weight = weight.detach().requires_grad_()
-        out = F.embedding_bag(index, weight, offsets, mode=mode, include_last_offset=last_offset, padding_idx=padding_idx)
+        out = F.embedding_bag(
+            index, weight, offsets, mode=mode, include_last_offset=last_offset, padding_idx=padding_idx
+        )
         (out * torch.arange(1, 5, device=out.device)).sum().backward()
         return out.detach(), weight.grad
 
@@ -200,7 +233,9 @@ def test_embedding_bag_weights_and_frequencies():
 
 def test_embedding_renorm():
     check(lambda w, i: F.embedding(i, w, max_norm=1.0), torch.randn(6, 4) * 3, torch.tensor([0, 2, 2, 5]))
-    check(lambda w, i: F.embedding(i, w, max_norm=1.0, norm_type=1.0), torch.randn(6, 4) * 3, torch.tensor([0, 2, 2, 5]))
+    check(
+        lambda w, i: F.embedding(i, w, max_norm=1.0, norm_type=1.0), torch.randn(6, 4) * 3, torch.tensor([0, 2, 2, 5])
+    )
 
 
 OUT_OF_RANGE = {

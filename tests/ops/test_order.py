@@ -8,8 +8,8 @@ from both_devices import EVERY, cases, check
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
 # Positions of equal values are PyTorch's own choice in these unless the sort is stable.
-TIES = "sort topk kthvalue mode".split()
-UNIQUE_ANSWER = "msort median nanmedian searchsorted bucketize isin quantile nanquantile".split()
+TIES = ["sort", "topk", "kthvalue", "mode"]
+UNIQUE_ANSWER = ["msort", "median", "nanmedian", "searchsorted", "bucketize", "isin", "quantile", "nanquantile"]
 
 
 @pytest.mark.parametrize("op, dtype", cases(UNIQUE_ANSWER, EVERY))
@@ -43,13 +43,18 @@ def named_values(sample, indices, name):
     return x.gather(dim, indices)
 
 
-@pytest.mark.parametrize("op, dtype", cases(["sort", "topk", "kthvalue", "msort", "median", "nanmedian", "quantile"], (torch.float32,), backward=True))
+@pytest.mark.parametrize(
+    "op, dtype",
+    cases(["sort", "topk", "kthvalue", "msort", "median", "nanmedian", "quantile"], (torch.float32,), backward=True),
+)
 def test_gradients(op, dtype):
     # A gradient goes where a tie is broken: only a dtype whose samples have no ties can be compared.
     assert comparing.compare_gradients(op, dtype) > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool]
+)
 @pytest.mark.parametrize("descending", [False, True])
 def test_stable_sort_keeps_the_order_of_ties(dtype, descending):
     x = torch.randint(0, 4, (3, 500)).to(dtype)
@@ -64,7 +69,9 @@ def test_nan_infinity_and_signed_zero(descending):
     x = torch.tensor([0.0, nan, -0.0, inf, 1.0, -nan, -inf, 0.0, nan, -1.0, -0.0])
     check(lambda t: torch.sort(t, stable=True, descending=descending), x)
     values = torch.sort(x.to("tpu"), stable=True, descending=descending).values.cpu()
-    assert torch.equal(values.signbit()[~values.isnan()], x.sort(stable=True, descending=descending).values.signbit()[~values.isnan()])
+    assert torch.equal(
+        values.signbit()[~values.isnan()], x.sort(stable=True, descending=descending).values.signbit()[~values.isnan()]
+    )
 
 
 def test_topk_takes_nan_for_the_largest():
@@ -111,7 +118,11 @@ def test_searchsorted(n, right):
     check(lambda s: torch.searchsorted(s[0], 0.3, right=right), sequence)
     check(lambda s: torch.bucketize(0.3, s[0], right=right), sequence)
     unsorted = torch.randn(3, n)
-    check(lambda s, v: torch.searchsorted(s, v, sorter=torch.argsort(s, dim=1), side="right" if right else "left"), unsorted, values)
+    check(
+        lambda s, v: torch.searchsorted(s, v, sorter=torch.argsort(s, dim=1), side="right" if right else "left"),
+        unsorted,
+        values,
+    )
 
 
 @pytest.mark.parametrize("tests", [0, 1, 40, 5000])
@@ -133,3 +144,9 @@ def test_empty():
     check(lambda t: torch.median(t), torch.empty(0))
     check(lambda t: torch.sort(t), torch.tensor(3.0))
     check(lambda t: torch.kthvalue(t, 1), torch.tensor(3.0))
+
+
+def test_denormals_are_not_equal():
+    x = torch.tensor([3e-42, 0.0, 1e-42, -2e-42, -0.0, 2e-42])
+    for dtype in (torch.float32, torch.bfloat16):
+        check(lambda t: torch.sort(t, stable=True).indices, x.to(dtype))

@@ -1,4 +1,4 @@
-"""Pooling against CPU PyTorch: sample inputs, and every combination of kernel, stride, padding, dilation and ceil_mode."""
+"""Pooling against CPU PyTorch: sample inputs, and combinations of kernel, stride, padding, dilation, ceil_mode."""
 
 import itertools
 
@@ -12,9 +12,23 @@ pytestmark = pytest.mark.usefixtures("without_fallback")
 
 OPS = [
     f"nn.functional.{name}"
-    for name in """max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
-    adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_unpool1d max_unpool2d
-    max_unpool3d""".split()
+    for name in [
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "avg_pool1d",
+        "avg_pool2d",
+        "avg_pool3d",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "max_unpool1d",
+        "max_unpool2d",
+        "max_unpool3d",
+    ]
 ]
 # Their random samples come from the device's generator.
 FRACTIONAL = ["nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d"]
@@ -43,7 +57,9 @@ def pooled(function, x):
 
 WINDOWS = [
     (kernel, stride, padding, dilation, ceil)
-    for kernel, stride, padding, dilation, ceil in itertools.product((1, 2, 3, (3, 2)), (None, 1, 2, 3), (0, 1), (1, 2), (False, True))
+    for kernel, stride, padding, dilation, ceil in itertools.product(
+        (1, 2, 3, (3, 2)), (None, 1, 2, 3), (0, 1), (1, 2), (False, True)
+    )
     if padding * 2 <= (kernel if isinstance(kernel, int) else min(kernel))
 ]
 
@@ -59,7 +75,9 @@ def test_max_pool2d(kernel, stride, padding, dilation, ceil):
 @pytest.mark.parametrize("kernel, stride, padding, ceil", sorted({(k, s, p, c) for k, s, p, d, c in WINDOWS}, key=str))
 @pytest.mark.parametrize("include", [False, True])
 def test_avg_pool2d(kernel, stride, padding, ceil, include):
-    check(lambda x: pooled(lambda t: F.avg_pool2d(t, kernel, stride, padding, ceil, include), x), torch.randn(2, 3, 9, 8))
+    check(
+        lambda x: pooled(lambda t: F.avg_pool2d(t, kernel, stride, padding, ceil, include), x), torch.randn(2, 3, 9, 8)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -79,7 +97,10 @@ def test_integers():
 
 def test_one_and_three_dimensions():
     check(lambda x: pooled(lambda t: F.max_pool1d(t, 3, 2, 1, return_indices=True), x), torch.randn(2, 3, 11))
-    check(lambda x: pooled(lambda t: F.max_pool3d(t, (2, 3, 2), 2, (1, 1, 0), return_indices=True), x), torch.randn(2, 2, 5, 6, 7))
+    check(
+        lambda x: pooled(lambda t: F.max_pool3d(t, (2, 3, 2), 2, (1, 1, 0), return_indices=True), x),
+        torch.randn(2, 2, 5, 6, 7),
+    )
     check(lambda x: pooled(lambda t: F.avg_pool1d(t, 3, 2, 1), x), torch.randn(2, 3, 11))
     check(lambda x: pooled(lambda t: F.avg_pool3d(t, 2, 2, 1, True, False), x), torch.randn(2, 2, 5, 6, 7))
     check(lambda x: pooled(lambda t: F.avg_pool2d(t, 2, divisor_override=3), x), torch.randn(2, 2, 6, 7))
@@ -127,7 +148,10 @@ def test_adaptive_in_one_and_three_dimensions():
     check(lambda x: pooled(lambda t: F.adaptive_avg_pool1d(t, 4), x), torch.randn(2, 3, 7))
     check(lambda x: pooled(lambda t: F.adaptive_max_pool1d(t, 4, return_indices=True), x), torch.randn(2, 3, 7))
     check(lambda x: pooled(lambda t: F.adaptive_avg_pool3d(t, (2, 3, 1)), x), torch.randn(2, 3, 4, 5, 6))
-    check(lambda x: pooled(lambda t: F.adaptive_max_pool3d(t, (2, 3, 1), return_indices=True), x), torch.randn(2, 3, 4, 5, 6))
+    check(
+        lambda x: pooled(lambda t: F.adaptive_max_pool3d(t, (2, 3, 1), return_indices=True), x),
+        torch.randn(2, 3, 4, 5, 6),
+    )
 
 
 def test_unpool():
@@ -152,7 +176,9 @@ def test_fractional_shapes(op, dtype):
         moved = comparing.to_device((sample.input, sample.args, sample.kwargs))
         expected = op.op(sample.input, *sample.args, **sample.kwargs)
         actual = op.op(moved[0], *moved[1], **moved[2])
-        for a, e in zip(actual if isinstance(actual, tuple) else (actual,), expected if isinstance(expected, tuple) else (expected,)):
+        for a, e in zip(
+            actual if isinstance(actual, tuple) else (actual,), expected if isinstance(expected, tuple) else (expected,)
+        ):
             assert a.shape == e.shape and a.dtype == e.dtype
 
 

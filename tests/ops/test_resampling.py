@@ -8,8 +8,15 @@ from both_devices import NARROW, cases, check, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
-OPS = """nn.functional.interpolate nn.functional.upsample_nearest nn.functional.upsample_bilinear _upsample_bilinear2d_aa
-nn.functional.grid_sample grid_sampler_2d grid_sampler_3d""".split()
+OPS = [
+    "nn.functional.interpolate",
+    "nn.functional.upsample_nearest",
+    "nn.functional.upsample_bilinear",
+    "_upsample_bilinear2d_aa",
+    "nn.functional.grid_sample",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
+]
 PRECISE = (torch.float32, torch.float64, torch.uint8)
 
 
@@ -36,7 +43,14 @@ def test_gradients(op, dtype):
     comparing.compare_gradients(op, dtype)
 
 
-SIZES = [{"size": (5, 9)}, {"size": (12, 16)}, {"size": (1, 30)}, {"size": (6, 8)}, {"scale_factor": 1.7}, {"scale_factor": (0.6, 2.5)}]
+SIZES = [
+    {"size": (5, 9)},
+    {"size": (12, 16)},
+    {"size": (1, 30)},
+    {"size": (6, 8)},
+    {"scale_factor": 1.7},
+    {"scale_factor": (0.6, 2.5)},
+]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -53,7 +67,9 @@ def test_nearest(mode, size):
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize("mode, antialias", [("bilinear", False), ("bicubic", False), ("bilinear", True), ("bicubic", True)])
+@pytest.mark.parametrize(
+    "mode, antialias", [("bilinear", False), ("bicubic", False), ("bilinear", True), ("bicubic", True)]
+)
 def test_linear_and_cubic(mode, antialias, align_corners, size):
     def run(x):
         x = x.detach().requires_grad_()
@@ -68,7 +84,9 @@ def test_linear_and_cubic(mode, antialias, align_corners, size):
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_one_and_three_dimensions(align_corners):
     check(lambda x: F.interpolate(x, 11, mode="linear", align_corners=align_corners), torch.randn(2, 3, 7))
-    check(lambda x: F.interpolate(x, (3, 9, 5), mode="trilinear", align_corners=align_corners), torch.randn(2, 3, 4, 5, 6))
+    check(
+        lambda x: F.interpolate(x, (3, 9, 5), mode="trilinear", align_corners=align_corners), torch.randn(2, 3, 4, 5, 6)
+    )
     check(lambda x: F.interpolate(x, (3, 9, 5), mode="nearest-exact"), torch.randn(2, 3, 4, 5, 6))
 
 
@@ -101,7 +119,9 @@ def test_grid_sample(mode, padding, align_corners):
 
     check(run, torch.randn(2, 3, 6, 8, dtype=torch.float64), torch.randn(2, 4, 5, 2, dtype=torch.float64) * 1.5)
     if mode != "bicubic":
-        check(run, torch.randn(2, 3, 4, 6, 8, dtype=torch.float64), torch.randn(2, 3, 4, 5, 3, dtype=torch.float64) * 1.5)
+        check(
+            run, torch.randn(2, 3, 4, 6, 8, dtype=torch.float64), torch.randn(2, 3, 4, 5, 3, dtype=torch.float64) * 1.5
+        )
 
 
 def test_affine_grid():

@@ -1,4 +1,4 @@
-"""Ops that move elements against CPU PyTorch: sample inputs of every dtype, and the corners of cat, pad, roll and windows."""
+"""Ops that move elements against CPU PyTorch: samples of every dtype, and the corners of cat, pad, roll, windows."""
 
 import comparing
 import pytest
@@ -8,11 +8,54 @@ from both_devices import EVERY, NARROW, cases, check, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
-OPS = """cat stack hstack vstack dstack column_stack flip fliplr flipud roll rot90 repeat repeat_interleave tile
-nn.functional.pad constant_pad_nd nn.functional.pixel_shuffle nn.functional.pixel_unshuffle nn.functional.channel_shuffle
-block_diag diag_embed diagonal diagonal_copy diag diagflat select narrow narrow_copy unfold unfold_copy cdist
-nn.functional.pdist nn.functional.unfold split_with_sizes_copy expand_copy permute_copy view_copy squeeze_copy t_copy
-transpose_copy unbind_copy unsqueeze_copy alias_copy cartesian_prod combinations meshgrid""".split()
+OPS = [
+    "cat",
+    "stack",
+    "hstack",
+    "vstack",
+    "dstack",
+    "column_stack",
+    "flip",
+    "fliplr",
+    "flipud",
+    "roll",
+    "rot90",
+    "repeat",
+    "repeat_interleave",
+    "tile",
+    "nn.functional.pad",
+    "constant_pad_nd",
+    "nn.functional.pixel_shuffle",
+    "nn.functional.pixel_unshuffle",
+    "nn.functional.channel_shuffle",
+    "block_diag",
+    "diag_embed",
+    "diagonal",
+    "diagonal_copy",
+    "diag",
+    "diagflat",
+    "select",
+    "narrow",
+    "narrow_copy",
+    "unfold",
+    "unfold_copy",
+    "cdist",
+    "nn.functional.pdist",
+    "nn.functional.unfold",
+    "split_with_sizes_copy",
+    "expand_copy",
+    "permute_copy",
+    "view_copy",
+    "squeeze_copy",
+    "t_copy",
+    "transpose_copy",
+    "unbind_copy",
+    "unsqueeze_copy",
+    "alias_copy",
+    "cartesian_prod",
+    "combinations",
+    "meshgrid",
+]
 # The CPU rounds each product to the narrow dtype.
 PRODUCTS = ["cross", "linalg.cross"]
 
@@ -50,7 +93,9 @@ def test_many_tensors():
     check(lambda *p: torch.block_diag(*p[:7]), *parts)
 
 
-@pytest.mark.parametrize("shifts, dims", [(1, None), (-7, None), (3, 0), ((1, -2), (0, 1)), ((4, 4), (1, 1)), (100, 2), (0, 0)])
+@pytest.mark.parametrize(
+    "shifts, dims", [(1, None), (-7, None), (3, 0), ((1, -2), (0, 1)), ((4, 4), (1, 1)), (100, 2), (0, 0)]
+)
 def test_roll(shifts, dims):
     check(lambda x: torch.roll(x, shifts, dims), torch.arange(60).reshape(3, 4, 5))
 
@@ -80,7 +125,9 @@ def test_constant_padding():
     check(lambda x: F.pad(x, (1, 2)), torch.empty(3, 0))
 
 
-@pytest.mark.parametrize("kernel, stride, dilation, padding", [(3, 1, 1, 0), ((2, 3), 2, (2, 1), 1), (1, 3, 1, 0), ((4, 2), 1, 1, 2)])
+@pytest.mark.parametrize(
+    "kernel, stride, dilation, padding", [(3, 1, 1, 0), ((2, 3), 2, (2, 1), 1), (1, 3, 1, 0), ((4, 2), 1, 1, 2)]
+)
 def test_unfold_and_fold(kernel, stride, dilation, padding):
     def both(x):
         columns = F.unfold(x, kernel, dilation, padding, stride)
@@ -137,7 +184,9 @@ def test_equal_points_have_no_gradient():
 def test_backwards_of_views():
     def gradients(x):
         x = x.detach().requires_grad_()
-        total = x[:, 1:6:2].square().sum() + x[2].exp().sum() + x.diagonal(1).sum() * 3 + x[-1, -1] * 5 + x[:, -3:].sum()
+        total = (
+            x[:, 1:6:2].square().sum() + x[2].exp().sum() + x.diagonal(1).sum() * 3 + x[-1, -1] * 5 + x[:, -3:].sum()
+        )
         total.backward()
         return x.grad
 
