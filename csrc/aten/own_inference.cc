@@ -67,6 +67,13 @@ void like_second(Stack* stack) {
   stack->emplace_back(at::empty_like(second, at::MemoryFormat::Contiguous));
 }
 
+// A result like argument 2 (gradients: grad, output, data, ...).
+void like_third(Stack* stack) {
+  const at::Tensor third = (*stack)[2].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty_like(third, at::MemoryFormat::Contiguous));
+}
+
 // Results that are the written arguments themselves.
 void nothing_fresh(Stack* stack) {
   const c10::IValue self = (*stack)[0];
@@ -327,6 +334,7 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::index_reduce", &index_reduce},
       {"aten::isin.Scalar_Tensor", &zero_dim_bool},
       {"aten::fractional_max_pool3d_backward", &like_second},
+      {"aten::_segment_reduce_backward", &like_third},
       {"aten::slice_backward", &with_sizes},
       {"aten::select_backward", &with_sizes},
       {"aten::diagonal_backward", &with_sizes},

@@ -265,6 +265,7 @@ void add_indexing_rows(Rows& rows) {
   rows.push_back(Row{"aten::slice_scatter", slice_scatter});
   add_scatter_rows(rows);
   add_embedding_rows(rows);
+  add_segment_rows(rows);
 }
 
 }  // namespace torch_tpu::ops

@@ -57,5 +57,6 @@ Value search_sorted(Builder& b, Value sorted, Value values, bool right);
 // Rows of files that would otherwise grow too long; add_indexing_rows calls them.
 void add_scatter_rows(Rows& rows);
 void add_embedding_rows(Rows& rows);
+void add_segment_rows(Rows& rows);
 
 }  // namespace torch_tpu::ops

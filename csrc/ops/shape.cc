@@ -42,6 +42,14 @@ Values flip(Context& c, const Args& args) {
   return {c.b.reverse(x, wrap_dims(named, x.rank()))};
 }
 
+// narrow_copy(self, dim, start, length)
+Values narrow_copy(Context& c, const Args& args) {
+  Value x = args.tensor(0);
+  int64_t dim = wrap_dim(args.integer(1), x.rank()), start = args.integer(2);
+  if (start < 0) start += x.dim(dim);
+  return {c.b.slice_dim(x, dim, start, start + args.integer(3))};
+}
+
 Value roll_dim(Builder& b, Value x, int64_t dim, int64_t shift) {
   int64_t n = x.dim(dim);
   int64_t cut = n == 0 ? 0 : ((-shift % n) + n) % n;
@@ -293,6 +301,7 @@ void add_shape_rows(Rows& rows) {
   rows.push_back(Row{"aten::roll", roll});
   rows.push_back(Row{"aten::repeat", repeat});
   rows.push_back(Row{"aten::repeat_interleave.Tensor", repeat_interleave});
+  rows.push_back(Row{"aten::narrow_copy", narrow_copy});
   rows.push_back(Row{"aten::constant_pad_nd", constant_pad});
   rows.push_back(Row{"aten::pixel_shuffle", pixel_shuffle});
   rows.push_back(Row{"aten::pixel_unshuffle", pixel_unshuffle});

@@ -70,3 +70,26 @@ def check(function: Callable[..., Any], *args: Any) -> None:
     for i, (a, e) in enumerate(zip(on_device, on_cpu)):
         if isinstance(a, torch.Tensor):
             comparing.assert_same(a, e, dtype, f"argument {i}")
+
+
+def strided(x: Any) -> Any:
+    """The same values as every other element of a larger tensor."""
+    if not isinstance(x, torch.Tensor) or x.dim() == 0 or x.numel() == 0:
+        return x
+    return torch.empty(*x.shape, 2, dtype=x.dtype, device=x.device)[..., 0].copy_(x)
+
+
+def compare_strided_and_out(op: OpInfo, dtype: torch.dtype, limit: int = 4) -> None:
+    """Non-contiguous arguments, then a contiguous and a non-contiguous out= (ops with one result)."""
+    torch.manual_seed(0)
+    for sample in comparing.limited(op.sample_inputs("cpu", dtype, requires_grad=False), limit):
+        what = f"{op.full_name} {dtype} ({comparing.describe(sample)})"
+        expected = op.op(sample.input, *sample.args, **sample.kwargs)
+        moved = comparing.to_device((sample.input, sample.args, sample.kwargs))
+        arguments = tree_map(strided, (moved[0], *moved[1]))
+        comparing.assert_same(op.op(*arguments, **moved[2]), expected, dtype, f"strided {what}")
+        if not op.supports_out or not isinstance(expected, torch.Tensor):
+            continue
+        for out in (torch.empty_like(expected, device="tpu"), strided(torch.zeros_like(expected, device="tpu"))):
+            assert op.op(*arguments, out=out, **moved[2]) is out
+            comparing.assert_same(out, expected, dtype, f"out= {what}")

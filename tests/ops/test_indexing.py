@@ -4,7 +4,7 @@ import comparing
 import pytest
 import torch
 import torch.nn.functional as F
-from both_devices import EVERY, GRADIENTS, NARROW, cases, check, compare_with_float32
+from both_devices import EVERY, GRADIENTS, NARROW, cases, check, compare_strided_and_out, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
@@ -38,7 +38,7 @@ OPS = [
     "nn.functional.one_hot",
 ]
 # Narrow CPU kernels of these round after every addition.
-ACCUMULATING = ["_unsafe_masked_index_put_accumulate"]
+ACCUMULATING = ["_unsafe_masked_index_put_accumulate", "_segment_reduce"]
 INDEX_DTYPES = (torch.int64, torch.int32)
 
 
@@ -52,7 +52,7 @@ def test_accumulating_samples(op, dtype):
     assert (compare_with_float32 if dtype in NARROW else comparing.compare)(op, dtype) > 0
 
 
-@pytest.mark.parametrize("op, dtype", cases(OPS, (torch.float32,), backward=True))
+@pytest.mark.parametrize("op, dtype", cases([*OPS, "_segment_reduce"], (torch.float32,), backward=True))
 def test_gradients(op, dtype):
     comparing.compare_gradients(op, dtype)
 
@@ -260,3 +260,14 @@ def test_out_of_range_is_reported(name, wild):
         OUT_OF_RANGE[name](x, index).cpu()
         torch.tpu.synchronize()
     assert torch.equal((x + 0).cpu(), x.cpu())
+
+
+@pytest.mark.parametrize(
+    "op, dtype",
+    cases(
+        ["gather", "index_select", "take", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "masked_scatter"],
+        (torch.float32, torch.int64),
+    ),
+)
+def test_strided_arguments_and_out(op, dtype):
+    compare_strided_and_out(op, dtype)

@@ -3,7 +3,7 @@
 import comparing
 import pytest
 import torch
-from both_devices import EVERY, cases, check
+from both_devices import EVERY, cases, check, compare_strided_and_out
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
@@ -150,3 +150,10 @@ def test_denormals_are_not_equal():
     x = torch.tensor([3e-42, 0.0, 1e-42, -2e-42, -0.0, 2e-42])
     for dtype in (torch.float32, torch.bfloat16):
         check(lambda t: torch.sort(t, stable=True).indices, x.to(dtype))
+
+
+@pytest.mark.parametrize(
+    "op, dtype", cases(["msort", "searchsorted", "bucketize", "isin", "quantile"], (torch.float32, torch.int64))
+)
+def test_strided_arguments_and_out(op, dtype):
+    compare_strided_and_out(op, dtype)

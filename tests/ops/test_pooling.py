@@ -6,7 +6,7 @@ import comparing
 import pytest
 import torch
 import torch.nn.functional as F
-from both_devices import EVERY, NARROW, cases, check, compare_with_float32
+from both_devices import EVERY, NARROW, cases, check, compare_strided_and_out, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
@@ -187,3 +187,14 @@ def test_empty_batch():
     check(lambda x: F.max_pool2d(x, 2, return_indices=True), x)
     check(lambda x: F.avg_pool2d(x, 2), x)
     check(lambda x: F.adaptive_avg_pool2d(x, 3), x)
+
+
+@pytest.mark.parametrize(
+    "op, dtype",
+    cases(
+        ["nn.functional.max_pool2d", "nn.functional.avg_pool2d", "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_max_pool2d"],
+        (torch.float32, torch.int64),
+    ),
+)
+def test_strided_arguments_and_out(op, dtype):
+    compare_strided_and_out(op, dtype)

@@ -4,7 +4,7 @@ import comparing
 import pytest
 import torch
 import torch.nn.functional as F
-from both_devices import NARROW, cases, check, compare_with_float32
+from both_devices import NARROW, cases, check, compare_strided_and_out, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
@@ -129,3 +129,10 @@ def test_affine_grid():
         return F.grid_sample(x, F.affine_grid(theta, x.shape, align_corners=False), align_corners=False)
 
     check(run, torch.tensor([[[0.8, 0.1, 0.0], [-0.2, 1.1, 0.3]]]), torch.randn(1, 2, 7, 7))
+
+
+@pytest.mark.parametrize(
+    "op, dtype", cases(["nn.functional.interpolate", "nn.functional.grid_sample"], (torch.float32, torch.int64))
+)
+def test_strided_arguments_and_out(op, dtype):
+    compare_strided_and_out(op, dtype)

@@ -4,7 +4,7 @@ import comparing
 import pytest
 import torch
 import torch.nn.functional as F
-from both_devices import EVERY, NARROW, cases, check, compare_with_float32
+from both_devices import EVERY, NARROW, cases, check, compare_strided_and_out, compare_with_float32
 
 pytestmark = pytest.mark.usefixtures("without_fallback")
 
@@ -200,3 +200,14 @@ def test_chunk_cat():
     parts = [torch.randn(5, 3), torch.randn(4, 2, 2), torch.randn(7)]
     check(lambda *p: torch._chunk_cat(p, 0, 4), *parts)
     check(lambda *p: torch._chunk_cat(p, 1, 2), torch.randn(2, 5), torch.randn(2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "op, dtype",
+    cases(
+        ["cat", "stack", "flip", "roll", "tile", "repeat", "diag_embed", "narrow_copy", "block_diag", "cross", "linalg.cross", "constant_pad_nd"],
+        (torch.float32, torch.int64),
+    ),
+)
+def test_strided_arguments_and_out(op, dtype):
+    compare_strided_and_out(op, dtype)
