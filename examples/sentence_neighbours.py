@@ -42,7 +42,9 @@ def embed(model: torch.nn.Module, tokenizer, texts: list[str], device: torch.dev
     """Unit vectors [len(texts), 384]: the mean of the token vectors, as the model's own pooling says."""
     rows = []
     for start in range(0, len(texts), 32):
-        batch = tokenizer(texts[start : start + 32], padding="max_length", max_length=32, truncation=True, return_tensors="pt").to(device)
+        batch = tokenizer(
+            texts[start : start + 32], padding="max_length", max_length=32, truncation=True, return_tensors="pt"
+        ).to(device)
         hidden = model(**batch).last_hidden_state
         mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
         rows.append(torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1))

@@ -112,7 +112,9 @@ def main() -> int:
     number = {letter: i for i, letter in enumerate(letters)}
     data = torch.tensor([number[letter] for letter in text])
     model = GPT(len(letters)).to(device)
-    print(f"{len(text):,} characters, {len(letters)} kinds; {sum(p.numel() for p in model.parameters()):,} parameters on {device}")
+    print(
+        f"{len(text):,} characters, {len(letters)} kinds; {sum(p.numel() for p in model.parameters()):,} parameters on {device}"
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.steps, eta_min=2e-4)
     losses: list[torch.Tensor] = []
@@ -141,7 +143,9 @@ def main() -> int:
     prompt = torch.tensor([number[letter] for letter in "VIOLA."]).to(device)
     written = "".join(letters[i] for i in sample(model, prompt, arguments.sample).tolist())
     compiled = counters(device).get("compiles", 0) + counters(device).get("disk_hits", 0) - compiled
-    print(f"\n{written}\n\n{arguments.sample} characters sampled with a growing context; programs that this needed: {compiled}")
+    print(
+        f"\n{written}\n\n{arguments.sample} characters sampled with a growing context; programs that this needed: {compiled}"
+    )
     picture = arguments.out / "train_gpt_loss.png"
     draw(values, picture)
     print(f"loss curve: {picture}")

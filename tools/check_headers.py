@@ -34,9 +34,7 @@ def flags_by_room(build: Path) -> dict[str, list[str]]:
         for index, word in enumerate(words):
             if skip:
                 skip = False
-            elif word in ("-o", "-c"):
-                skip = True
-            elif word == "-include" and "cmake_pch" in words[index + 1]:
+            elif word in ("-o", "-c") or (word == "-include" and "cmake_pch" in words[index + 1]):
                 skip = True
             elif word not in ("-Winvalid-pch",) and "cmake_pch" not in word and word != entry["file"]:
                 kept.append(word)

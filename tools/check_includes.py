@@ -50,7 +50,9 @@ def wrong_arrows(file: Path, room: str) -> list[str]:
         elif path.startswith(PYTHON_HEADERS) and room not in PYTHON_ROOMS:
             messages.append(f"{place}: room {room} includes a Python header, {path}")
         elif target in ALLOWED and "/" in path and target != room and target not in ALLOWED[room]:
-            messages.append(f"{place}: room {room} includes {path}; it may include {sorted(ALLOWED[room]) or 'no room'}")
+            messages.append(
+                f"{place}: room {room} includes {path}; it may include {sorted(ALLOWED[room]) or 'no room'}"
+            )
     return messages
 
 
@@ -63,13 +65,17 @@ def main() -> int:
     count = 0
     for folder in sorted(path for path in (root / "csrc").iterdir() if path.is_dir()):
         if folder.name not in ALLOWED:
-            messages.append(f"{folder}: unknown room; add it to ALLOWED in tools/check_includes.py and to docs/design.md")
+            messages.append(
+                f"{folder}: unknown room; add it to ALLOWED in tools/check_includes.py and to docs/design.md"
+            )
             continue
         if not (folder / "README.md").exists():
             messages.append(f"{folder}: no README.md at the room's door")
         for file in sorted([*folder.rglob("*.h"), *folder.rglob("*.cc")]):
             count += 1
-            messages += wrong_arrows(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file, folder.name)
+            messages += wrong_arrows(
+                file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file, folder.name
+            )
     for message in messages:
         print(message)
     print(f"include directions: {count} files, {len(messages)} wrong")

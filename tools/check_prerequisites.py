@@ -21,13 +21,15 @@ def compiler_problem() -> str | None:
     if shutil.which(compiler) is None:
         return f"missing: a C++ compiler ({compiler}); Debian and Ubuntu: apt-get install g++"
     source = "#include <version>\n#include <concepts>\nint main() { return 0; }\n"
-    run = subprocess.run([compiler, "-std=c++20", "-x", "c++", "-fsyntax-only", "-"], input=source, text=True, capture_output=True)
+    run = subprocess.run(
+        [compiler, "-std=c++20", "-x", "c++", "-fsyntax-only", "-"], input=source, text=True, capture_output=True
+    )
     return None if run.returncode == 0 else f"missing: C++20 in {compiler} (GCC 11 or later)"
 
 
 def python_problem() -> str | None:
     """None if this Python is new enough and can make virtual environments with headers for extensions."""
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - this file runs before the package's own minimum is enforced
         return f"missing: Python 3.10 or later, got {sys.version.split()[0]}"
     try:
         import ensurepip  # noqa: F401

@@ -39,7 +39,9 @@ def parameter_types(arguments: str) -> list[str]:
 
 def exported(library: Path) -> set[str]:
     """Names of the at::meta functions that the library exports (a few are declared only)."""
-    symbols = subprocess.run(["nm", "-DC", "--defined-only", str(library)], check=True, capture_output=True, text=True).stdout
+    symbols = subprocess.run(
+        ["nm", "-DC", "--defined-only", str(library)], check=True, capture_output=True, text=True
+    ).stdout
     return set(re.findall(r" T at::meta::(\w+)\(", symbols))
 
 
@@ -62,7 +64,9 @@ def entries(folder: Path, available: set[str]) -> tuple[list[str], list[str]]:
             if function is None:
                 continue
             full = op["name"] + ("." + op["overload"] if op["overload"] else "")
-            rows.append(f'      add("{full}", static_cast<at::_ops::{op["struct"]}::ptr_schema>(&at::meta::{function}));')
+            rows.append(
+                f'      add("{full}", static_cast<at::_ops::{op["struct"]}::ptr_schema>(&at::meta::{function}));'
+            )
             used = True
         if used:
             includes += [f"#include <ATen/ops/{base}_meta_dispatch.h>", f"#include <ATen/ops/{base}_ops.h>"]

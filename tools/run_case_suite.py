@@ -45,7 +45,10 @@ def main() -> int:
     command += [str(folder / f"test_{group}.py") for group in "VNERS"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     outcomes = dict(
-        (name, outcome) for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\s+\S*::test_([A-Z]\d+)_", run.stdout, re.M)
+        (name, outcome)
+        for outcome, name in re.findall(
+            r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\s+\S*::test_([A-Z]\d+)_", run.stdout, re.M
+        )
     )
     wrong = []
     for name, outcome in outcomes.items():

@@ -18,7 +18,9 @@ PYTHON_FOLDERS = ["torch_tpu", "tests", "bench", "examples", "tools"]
 
 # A definition in C++ as clang-format lays it out: starts in column 0 (or in a namespace or class, which add at most a few
 # blanks) and its body ends with a brace in the same column.
-NOT_FUNCTIONS = re.compile(r"^\s*(namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|return|#|//|\}|using)\b")
+NOT_FUNCTIONS = re.compile(
+    r"^\s*(namespace|class|struct|enum|union|extern|if|for|while|switch|do|else|return|#|//|\}|using)\b"
+)
 
 
 def code_lines(text: str, comment: str) -> int:
@@ -98,7 +100,9 @@ def main() -> int:
                 long_files.append((len(lines), file.relative_to(root), is_table(file)))
             functions = python_functions(text) if file.suffix == ".py" else cc_functions(lines)
             long_functions += [
-                (length, file.relative_to(root), line, name) for line, length, name in functions if length > FUNCTION_AIM
+                (length, file.relative_to(root), line, name)
+                for line, length, name in functions
+                if length > FUNCTION_AIM
             ]
         total, total_tests = total + code, total_tests + tests
         print(f"{folder.name:<12} {len(files):>5} {code:>7} {tests:>7}")

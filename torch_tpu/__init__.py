@@ -22,7 +22,7 @@ finally:
     else:
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = _autoload_setting
 
-from torch_tpu import _loader  # noqa: E402: needs torch
+from torch_tpu import _loader  # noqa: E402
 
 __all__ = ["__version__", "require"]
 

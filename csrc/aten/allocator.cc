@@ -56,8 +56,9 @@ struct Allocator final : public c10::DeviceAllocator {
     runtime::Slot* from = runtime::slot_at(source);
     TORCH_CHECK(to != nullptr && from != nullptr, "tpu: copy_data needs two tpu addresses");
     if (to == from) return;
-    TORCH_CHECK(to->address() == destination && from->address() == source && to->bytes() == static_cast<int64_t>(count) &&
-                    from->bytes() == static_cast<int64_t>(count) && to->device() == from->device(),
+    TORCH_CHECK(to->address() == destination && from->address() == source &&
+                    to->bytes() == static_cast<int64_t>(count) && from->bytes() == static_cast<int64_t>(count) &&
+                    to->device() == from->device(),
                 "tpu: copy_data copies whole allocations of one device only");
     runtime::ValueRef value = read_slot(*from);
     std::lock_guard<std::mutex> lock(to->mutex);
@@ -74,7 +75,8 @@ struct Allocator final : public c10::DeviceAllocator {
     const runtime::MemoryCounters now = runtime::counters(device_index(index));
     c10::CachingDeviceAllocator::DeviceStats stats;
     // Every buffer is its own segment: what is allocated, active and reserved is the same thing.
-    for (StatArray* bytes : {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes, &stats.requested_bytes})
+    for (StatArray* bytes :
+         {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes, &stats.requested_bytes})
       fill(*bytes, now.allocated, now.peak, now.total_allocated, now.total_freed);
     for (StatArray* count : {&stats.allocation, &stats.active, &stats.segment})
       fill(*count, now.allocations, now.allocations_peak, now.allocations_total, now.frees_total);

@@ -8,12 +8,13 @@
 namespace torch_tpu::aten {
 namespace {
 
-int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const std::optional<at::Tensor>& mask, double, bool,
-               std::optional<double>, bool) {
+int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+               const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool) {
   const bool fused = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.is_floating_point() &&
                      query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
                      // The backward has no gradient for a mask that wants one with fewer than four dimensions.
-                     !(mask.has_value() && mask->defined() && mask->requires_grad()) && query.numel() > 0 && key.numel() > 0;
+                     !(mask.has_value() && mask->defined() && mask->requires_grad()) && query.numel() > 0 &&
+                     key.numel() > 0;
   return static_cast<int64_t>(fused ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 

@@ -11,7 +11,17 @@
 namespace torch_tpu::aten {
 namespace {
 
-enum Tag : uint64_t { kTagNone = 1, kTagTensor, kTagHostTensor, kTagList, kTagScalar, kTagConstant, kTagInts, kTagNumber, kTagText };
+enum Tag : uint64_t {
+  kTagNone = 1,
+  kTagTensor,
+  kTagHostTensor,
+  kTagList,
+  kTagScalar,
+  kTagConstant,
+  kTagInts,
+  kTagNumber,
+  kTagText
+};
 
 void push_double(KeyWords& key, double v) {
   uint64_t bits;
@@ -20,12 +30,14 @@ void push_double(KeyWords& key, double v) {
 }
 
 bool covers_storage(const at::Tensor& t, const runtime::Slot& slot) {
-  return t.numel() * static_cast<int64_t>(t.itemsize()) == slot.bytes() && t.storage_offset() == 0 && t.is_non_overlapping_and_dense();
+  return t.numel() * static_cast<int64_t>(t.itemsize()) == slot.bytes() && t.storage_offset() == 0 &&
+         t.is_non_overlapping_and_dense();
 }
 
 // A 0-d tensor in host memory takes part as a number that is an operand of the program.
 void add_host_tensor(Call& call, const at::Tensor& t, int argument) {
-  TORCH_CHECK(t.dim() == 0 && t.device().is_cpu(), "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+  TORCH_CHECK(t.dim() == 0 && t.device().is_cpu(),
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:",
               call.device < 0 ? 0 : call.device, " and ", t.device(), "! (", call.plan->name, ")");
   Operand operand;
   operand.kind = Operand::Kind::kScalar;
@@ -34,7 +46,8 @@ void add_host_tensor(Call& call, const at::Tensor& t, int argument) {
   const bool wrapped = t.unsafeGetTensorImpl()->is_wrapped_number();
   call.tensors.push_back({&t, argument, static_cast<int>(call.operands.size()), false, false});
   call.operands.push_back(std::move(operand));
-  call.key.push_back(kTagHostTensor | static_cast<uint64_t>(t.scalar_type()) << 8 | static_cast<uint64_t>(wrapped) << 16);
+  call.key.push_back(kTagHostTensor | static_cast<uint64_t>(t.scalar_type()) << 8 |
+                     static_cast<uint64_t>(wrapped) << 16);
 }
 
 int find_slot(Call& call, runtime::Slot* slot) {
@@ -57,16 +70,17 @@ bool is_identity(const at::Tensor& t, const hlo::Type& base) {
 
 void add_tensor(Call& call, const at::Tensor& t, int argument, bool written, bool out) {
   if (!t.is_privateuseone()) {
-    TORCH_CHECK(!written, "Expected all tensors to be on the same device, but found at least two devices, tpu:", call.device < 0 ? 0 : call.device,
-                " and ", t.device(), "! (", call.plan->name, ")");
+    TORCH_CHECK(!written, "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+                call.device < 0 ? 0 : call.device, " and ", t.device(), "! (", call.plan->name, ")");
     add_host_tensor(call, t, argument);
     return;
   }
   runtime::Slot* slot = slot_of(t);
   const int device = t.device().index();
   if (call.device < 0) call.device = device;
-  TORCH_CHECK(call.device == device, "Expected all tensors to be on the same device, but found at least two devices, tpu:", call.device, " and tpu:",
-              device, "! (", call.plan->name, ")");
+  TORCH_CHECK(call.device == device,
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:", call.device,
+              " and tpu:", device, "! (", call.plan->name, ")");
   TensorUse use{&t, argument, find_slot(call, slot), written, false};
   const bool first = use.operand < 0;
   if (first) {
@@ -90,10 +104,12 @@ void add_tensor(Call& call, const at::Tensor& t, int argument, bool written, boo
   const runtime::ValueRef* value = use.operand >= 0 ? &call.operands[use.operand].value : nullptr;
   const bool has_value = value != nullptr && *value;
   const bool identity = has_value && is_identity(t, (*value)->type);
-  call.key.push_back(kTagTensor | static_cast<uint64_t>(t.scalar_type()) << 8 | static_cast<uint64_t>(impl->is_wrapped_number()) << 16 |
-                     static_cast<uint64_t>(t.is_conj()) << 17 | static_cast<uint64_t>(t.is_neg()) << 18 | static_cast<uint64_t>(written) << 19 |
-                     static_cast<uint64_t>(use.fresh) << 20 | static_cast<uint64_t>(has_value) << 21 | static_cast<uint64_t>(identity) << 22 |
-                     static_cast<uint64_t>(t.dim()) << 24 | static_cast<uint64_t>(use.operand + 1) << 32);
+  call.key.push_back(kTagTensor | static_cast<uint64_t>(t.scalar_type()) << 8 |
+                     static_cast<uint64_t>(impl->is_wrapped_number()) << 16 | static_cast<uint64_t>(t.is_conj()) << 17 |
+                     static_cast<uint64_t>(t.is_neg()) << 18 | static_cast<uint64_t>(written) << 19 |
+                     static_cast<uint64_t>(use.fresh) << 20 | static_cast<uint64_t>(has_value) << 21 |
+                     static_cast<uint64_t>(identity) << 22 | static_cast<uint64_t>(t.dim()) << 24 |
+                     static_cast<uint64_t>(use.operand + 1) << 32);
   if (identity) {
     for (int64_t s : t.sizes()) call.key.push_back(static_cast<uint64_t>(s));
   } else {
@@ -132,7 +148,9 @@ void add_scalar_operand(Call& call, int argument, DType dtype, T v) {
 void add_scalar(Call& call, const c10::IValue& v, int argument) {
   const int functional = call.plan->args[argument].functional;
   if (!v.isComplexDouble()) {
-    const double value = v.isDouble() ? v.toDouble() : v.isBool() ? static_cast<double>(v.toBool()) : static_cast<double>(v.toInt());
+    const double value = v.isDouble() ? v.toDouble()
+                         : v.isBool() ? static_cast<double>(v.toBool())
+                                      : static_cast<double>(v.toInt());
     if (is_specialised(*call.plan->row, functional, value)) {
       call.scalars.push_back({argument, -1, value});
       call.key.push_back(kTagConstant | static_cast<uint64_t>(v.isDouble() ? 1 : v.isBool() ? 2 : 3) << 8);
@@ -154,8 +172,10 @@ void add_scalar(Call& call, const c10::IValue& v, int argument) {
 void add_tensor_list(Call& call, const c10::IValue& v, int argument, bool written, bool out) {
   if (call.element >= 0) {
     const at::Tensor* t = tensor_argument(call, argument);
-    if (t != nullptr) add_tensor(call, *t, argument, written, out);
-    else call.key.push_back(kTagNone);
+    if (t != nullptr)
+      add_tensor(call, *t, argument, written, out);
+    else
+      call.key.push_back(kTagNone);
     return;
   }
   auto list = v.toListRef();
@@ -176,7 +196,8 @@ void add_plain(Call& call, const c10::IValue& v, ArgKind kind) {
     case ArgKind::kIntList: {
       auto list = v.toListRef();
       key.push_back(kTagInts | list.size() << 8);
-      for (const auto& item : list) key.push_back(static_cast<uint64_t>(item.isInt() ? item.toInt() : item.toSymInt().expect_int()));
+      for (const auto& item : list)
+        key.push_back(static_cast<uint64_t>(item.isInt() ? item.toInt() : item.toSymInt().expect_int()));
       break;
     }
     case ArgKind::kDoubleList:
@@ -232,8 +253,10 @@ const at::Tensor* tensor_argument(const Call& call, size_t i) {
 
 uint64_t ambient_key() {
   auto& context = at::globalContext();
-  return static_cast<uint64_t>(context.float32MatmulPrecision()) | static_cast<uint64_t>(context.deterministicAlgorithms()) << 4 |
-         static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8 | static_cast<uint64_t>(index_check()) << 16;
+  return static_cast<uint64_t>(context.float32MatmulPrecision()) |
+         static_cast<uint64_t>(context.deterministicAlgorithms()) << 4 |
+         static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8 |
+         static_cast<uint64_t>(index_check()) << 16;
 }
 
 void gather(Call& call) {
@@ -251,8 +274,10 @@ void gather(Call& call) {
     const bool out = arg.overwritten;
     switch (arg.kind) {
       case ArgKind::kTensor:
-        if (v.toTensor().defined()) add_tensor(call, v.toTensor(), argument, arg.written, out);
-        else call.key.push_back(kTagNone);
+        if (v.toTensor().defined())
+          add_tensor(call, v.toTensor(), argument, arg.written, out);
+        else
+          call.key.push_back(kTagNone);
         break;
       case ArgKind::kTensorList:
         add_tensor_list(call, v, argument, arg.written, out);
@@ -261,8 +286,10 @@ void gather(Call& call) {
         add_scalar(call, v, argument);
         break;
       case ArgKind::kDouble:
-        if (plan.row->double_operands) add_scalar_operand(call, argument, DType::kF64, v.toDouble());
-        else add_plain(call, v, arg.kind);
+        if (plan.row->double_operands)
+          add_scalar_operand(call, argument, DType::kF64, v.toDouble());
+        else
+          add_plain(call, v, arg.kind);
         break;
       default:
         add_plain(call, v, arg.kind);

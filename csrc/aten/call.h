@@ -16,8 +16,8 @@ struct Operand {
   Kind kind = Kind::kSlot;
   bool written = false;
   runtime::Slot* slot = nullptr;
-  runtime::ValueRef value;       // slots: as seen while gathering; scalars: the cached upload
-  hlo::Type type;                // scalars: rank 0
+  runtime::ValueRef value;                   // slots: as seen while gathering; scalars: the cached upload
+  hlo::Type type;                            // scalars: rank 0
   alignas(16) unsigned char bytes[16] = {};  // scalars: the number itself
 };
 
@@ -25,15 +25,15 @@ struct Operand {
 struct TensorUse {
   const at::Tensor* tensor = nullptr;
   int argument = -1;
-  int operand = -1;        // -1: no buffer (zero-size, never written, or about to be overwritten whole)
+  int operand = -1;  // -1: no buffer (zero-size, never written, or about to be overwritten whole)
   bool written = false;
-  bool fresh = false;      // an out= argument that is overwritten whole: its old contents are not read
+  bool fresh = false;  // an out= argument that is overwritten whole: its old contents are not read
 };
 
 // How an argument that is not a tensor meets the operands (Scalars, and doubles of rows with double_operands).
 struct ScalarUse {
   int argument = -1;
-  int operand = -1;        // -1: specialised, the value is in the key
+  int operand = -1;  // -1: specialised, the value is in the key
   double constant = 0;
 };
 

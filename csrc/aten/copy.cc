@@ -29,8 +29,8 @@ bool covers_storage(const at::Tensor& t) {
 
 void copy_on_device(const at::Tensor& src, const at::Tensor& dst) {
   // Equal dense layouts share the immutable buffer.
-  if (src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() && src.strides() == dst.strides() && covers_storage(src) &&
-      covers_storage(dst)) {
+  if (src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() && src.strides() == dst.strides() &&
+      covers_storage(src) && covers_storage(dst)) {
     runtime::Slot* to = slot_of(dst);
     if (runtime::ValueRef value = read_slot(*slot_of(src))) {
       std::lock_guard<std::mutex> lock(to->mutex);
@@ -65,7 +65,8 @@ void copy_across(const at::Tensor& src, const at::Tensor& dst) {
     check(runtime::admit(device, value->bytes, "copy across devices"));
     auto buffer = take(value->buffer.copy_to_device(device));
     runtime::leave_token(device, buffer.ready_event());
-    slot_of(landed)->value = runtime::ValueRef(new runtime::BufferValue(std::move(buffer), value->type, device, value->bytes));
+    slot_of(landed)->value =
+        runtime::ValueRef(new runtime::BufferValue(std::move(buffer), value->type, device, value->bytes));
   } else {
     copy_to_device(host_view(dense, "aten::_copy_from"), landed);
   }

@@ -30,12 +30,13 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &host);
   torch::jit::drop(*stack, count);
-  for (const c10::IValue& v : host) stack->emplace_back(v.isTensor() && v.toTensor().defined() ? c10::IValue(upload(v.toTensor(), device)) : v);
+  for (const c10::IValue& v : host)
+    stack->emplace_back(v.isTensor() && v.toTensor().defined() ? c10::IValue(upload(v.toTensor(), device)) : v);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  for (const char* op : {"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "bincount",
-                         "repeat_interleave.Tensor"})
+  for (const char* op : {"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
+                         "unique_dim_consecutive", "bincount", "repeat_interleave.Tensor"})
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 
@@ -47,7 +48,9 @@ bool is_mask(const at::Tensor& t) { return t.scalar_type() == at::kBool || t.sca
 
 bool needs_expansion(const c10::IValue& indices) {
   for (const c10::IValue& item : indices.toListRef())
-    if (item.isTensor() && item.toTensor().defined() && (is_mask(item.toTensor()) || !item.toTensor().is_privateuseone())) return true;
+    if (item.isTensor() && item.toTensor().defined() &&
+        (is_mask(item.toTensor()) || !item.toTensor().is_privateuseone()))
+      return true;
   return false;
 }
 
@@ -59,7 +62,8 @@ at::Tensor fillable_mask(const at::Tensor& self, const c10::IValue& indices) {
       if (!mask.defined()) ++dim;
       continue;
     }
-    if (mask.defined() || item.toTensor().scalar_type() != at::kBool || item.toTensor().device() != self.device()) return {};
+    if (mask.defined() || item.toTensor().scalar_type() != at::kBool || item.toTensor().device() != self.device())
+      return {};
     mask = item.toTensor();
   }
   if (!mask.defined() || dim + mask.dim() > self.dim()) return {};
@@ -81,8 +85,9 @@ c10::IValue expand_masks(const at::Tensor& self, const c10::IValue& indices) {
     at::Tensor index = item.toTensor();
     if (is_mask(index)) {
       for (int64_t j = 0; j < index.dim(); ++j) {
-        TORCH_CHECK_INDEX(dim + j < self.dim() && index.size(j) == self.size(dim + j), "The shape of the mask ", index.sizes(), " at index ", j,
-                          " does not match the shape of the indexed tensor ", self.sizes(), " at index ", dim + j);
+        TORCH_CHECK_INDEX(dim + j < self.dim() && index.size(j) == self.size(dim + j), "The shape of the mask ",
+                          index.sizes(), " at index ", j, " does not match the shape of the indexed tensor ",
+                          self.sizes(), " at index ", dim + j);
       }
       const at::Tensor found = index.nonzero().to(self.device());
       for (int64_t j = 0; j < index.dim(); ++j) expanded.push_back(found.select(1, j));

@@ -13,8 +13,8 @@ int device_index(c10::DeviceIndex index) {
   if (index < count) return index;
   // No device at all, or a forked child: the engine says why.
   if (count == 0) check(runtime::Engine::get().ok() ? Status() : Status(runtime::Engine::get().error()));
-  TORCH_CHECK(false, "tpu: device index out of range, got <tpu:", static_cast<int>(index), ">, expected <tpu:0> to <tpu:",
-              count - 1, ">");
+  TORCH_CHECK(false, "tpu: device index out of range, got <tpu:", static_cast<int>(index),
+              ">, expected <tpu:0> to <tpu:", count - 1, ">");
 }
 
 runtime::Engine& engine() { return *take(runtime::Engine::get()); }

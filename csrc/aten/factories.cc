@@ -1,8 +1,8 @@
 // Tensors without contents, and views of contents: PyTorch's own view kernels over our storages.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -39,24 +39,26 @@ at::Tensor filled_if_deterministic(at::Tensor tensor) {
   return tensor;
 }
 
-at::Tensor empty_memory_format(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                               std::optional<at::Device> device, std::optional<bool> pin_memory,
-                               std::optional<at::MemoryFormat> memory_format) {
+at::Tensor empty_memory_format(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                               std::optional<at::Layout> layout, std::optional<at::Device> device,
+                               std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
   check_options("empty", layout, pin_memory);
   at::detail::check_size_nonnegative(size);
   const auto format = memory_format.value_or(at::MemoryFormat::Contiguous);
-  at::Tensor result = empty_strided_on(device_index(device.value_or(make_device(-1))), size, c10::contiguous_strides(size),
-                                       c10::dtype_or_default(dtype));
+  at::Tensor result = empty_strided_on(device_index(device.value_or(make_device(-1))), size,
+                                       c10::contiguous_strides(size), c10::dtype_or_default(dtype));
   if (format != at::MemoryFormat::Contiguous) result.unsafeGetTensorImpl()->empty_tensor_restride(format);
   return filled_if_deterministic(std::move(result));
 }
 
-at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                         std::optional<at::Device> device, std::optional<bool> pin_memory) {
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin_memory) {
   check_options("empty_strided", layout, pin_memory);
   at::detail::check_size_nonnegative(size);
   TORCH_CHECK(size.size() == stride.size(), "mismatch in length of strides and shape");
-  for (int64_t s : stride) TORCH_CHECK(s >= 0, "as_strided: Negative strides are not supported at the moment, got strides: ", stride);
+  for (int64_t s : stride)
+    TORCH_CHECK(s >= 0, "as_strided: Negative strides are not supported at the moment, got strides: ", stride);
   return filled_if_deterministic(
       empty_strided_on(device_index(device.value_or(make_device(-1))), size, stride, c10::dtype_or_default(dtype)));
 }
@@ -65,8 +67,10 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
   auto* impl = self.unsafeGetTensorImpl();
   at::detail::check_size_nonnegative(size);
   if (impl->sizes() != size) {
-    const size_t needed = at::detail::computeStorageNbytesContiguous(size, self.itemsize(), static_cast<size_t>(self.storage_offset()));
-    if (needed > self.storage().nbytes()) at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(self.storage(), needed);
+    const size_t needed =
+        at::detail::computeStorageNbytesContiguous(size, self.itemsize(), static_cast<size_t>(self.storage_offset()));
+    if (needed > self.storage().nbytes())
+      at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(self.storage(), needed);
     impl->set_sizes_contiguous(size);
   }
   if (memory_format) {
@@ -79,9 +83,11 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size, std::opt
 at::Tensor& set_storage(at::Tensor& self, at::Storage source) { return at::native::set_(self, std::move(source)); }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ", self.device(),
-              " and ", other.device(), "!");
-  TORCH_CHECK(self.dtype() == other.dtype(), "Expected all tensors to have the same dtype, but got ", self.dtype(), " and ", other.dtype());
+  TORCH_CHECK(self.device() == other.device(),
+              "Expected all tensors to be on the same device, but found at least two devices, ", self.device(), " and ",
+              other.device(), "!");
+  TORCH_CHECK(self.dtype() == other.dtype(), "Expected all tensors to have the same dtype, but got ", self.dtype(),
+              " and ", other.dtype());
   if (self.sizes() != other.sizes()) return false;
   if (self.numel() == 0) return true;
   return self.eq(other).all().item<bool>();

@@ -1,8 +1,8 @@
 #include "aten/fallback.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/CPUFallback.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
@@ -43,8 +43,9 @@ void warn_once(const std::string& name, const std::string& arguments, const std:
     std::lock_guard<std::mutex> lock(mutex);
     if (!seen->insert(name).second) return;
   }
-  TORCH_WARN(name, "(", arguments, ") runs on the CPU: ", reason,
-             ". This is announced once per op; torch.tpu.stats() counts them, torch.tpu.fallback(\"error\") forbids them.");
+  TORCH_WARN(
+      name, "(", arguments, ") runs on the CPU: ", reason,
+      ". This is announced once per op; torch.tpu.stats() counts them, torch.tpu.fallback(\"error\") forbids them.");
 }
 
 // A device generator cannot drive a CPU kernel: a CPU generator seeded from its stream does, so that the numbers still
@@ -60,7 +61,8 @@ void replace_generators(torch::jit::Stack* stack, size_t count, int device) {
 
 int device_of(const torch::jit::Stack& stack, size_t count) {
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {
-    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_privateuseone()) return stack[i].toTensor().device().index();
+    if (stack[i].isTensor() && stack[i].toTensor().defined() && stack[i].toTensor().is_privateuseone())
+      return stack[i].toTensor().device().index();
     if (!stack[i].isTensorList()) continue;
     for (const auto& item : stack[i].toListRef())
       if (item.toTensor().defined() && item.toTensor().is_privateuseone()) return item.toTensor().device().index();
@@ -75,12 +77,15 @@ void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { f
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& reason) {
   const auto& schema = op.schema();
   const std::string name = toString(op.operator_name());
-  TORCH_CHECK_NOT_IMPLEMENTED(!returns_view(schema), name, ": this view op is not implemented for the tpu device, and a copy made on the CPU would not be a view");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !returns_view(schema), name,
+      ": this view op is not implemented for the tpu device, and a copy made on the CPU would not be a view");
   const size_t count = schema.arguments().size();
   const std::string why = reason.empty() ? "the tpu device has no kernel for it" : reason;
   switch (fallback_mode()) {
     case FallbackMode::kError:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, name, "(", describe_arguments(*stack, count), "): ", why, ", and CPU fallback is forbidden (torch.tpu.fallback)");
+      TORCH_CHECK_NOT_IMPLEMENTED(false, name, "(", describe_arguments(*stack, count), "): ", why,
+                                  ", and CPU fallback is forbidden (torch.tpu.fallback)");
     case FallbackMode::kWarn:
       warn_once(name, describe_arguments(*stack, count), why);
       break;

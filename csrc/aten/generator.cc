@@ -23,7 +23,8 @@ void check_offset(uint64_t offset) {
 GeneratorImpl::GeneratorImpl(c10::DeviceIndex index) : GeneratorImpl(index, c10::make_intrusive<PhiloxState>()) {}
 
 GeneratorImpl::GeneratorImpl(c10::DeviceIndex index, c10::intrusive_ptr<PhiloxState> state)
-    : c10::GeneratorImpl(make_device(index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), state_(std::move(state)) {}
+    : c10::GeneratorImpl(make_device(index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::move(state)) {}
 
 void GeneratorImpl::set_current_seed(uint64_t seed) {
   state_->seed = seed;

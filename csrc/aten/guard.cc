@@ -139,7 +139,8 @@ struct GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) check(static_cast<runtime::EventRecord*>(event)->synchronize());
   }
   double elapsedTime(void* start, void* end, const DeviceIndex) const override {
-    TORCH_CHECK(start != nullptr && end != nullptr, "tpu: both events must be recorded before calculating elapsed time");
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "tpu: both events must be recorded before calculating elapsed time");
     return take(static_cast<runtime::EventRecord*>(start)->elapsed_to(*static_cast<runtime::EventRecord*>(end)));
   }
 };

@@ -55,9 +55,13 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   }
   void init() const override { engine(); }
 
-  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(runtime::Engine::device_count()); }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(runtime::Engine::device_count());
+  }
   void setCurrentDevice(c10::DeviceIndex index) const override { runtime::set_current_device(device_index(index)); }
-  c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(runtime::current_device()); }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return static_cast<c10::DeviceIndex>(runtime::current_device());
+  }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
     const c10::DeviceIndex previous = getCurrentDevice();
     setCurrentDevice(index);

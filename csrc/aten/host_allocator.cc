@@ -41,7 +41,7 @@ class HostAllocatorImpl final : public at::HostAllocator {
   void free_to_system(char* block, size_t size);
 
   std::mutex mutex_;
-  std::map<const char*, size_t> live_;          // address -> block size
+  std::map<const char*, size_t> live_;           // address -> block size
   std::map<size_t, std::vector<char*>> cached_;  // block size -> free blocks
   size_t cached_bytes_ = 0;
   at::HostStats stats_;
@@ -140,8 +140,9 @@ void HostAllocatorImpl::reset_peak_stats() {
 }
 
 // The lock is taken across a fork, so that a child (a DataLoader worker) never inherits it held by a vanished thread.
-const int fork_handlers = pthread_atfork([] { host_allocator().mutex().lock(); }, [] { host_allocator().mutex().unlock(); },
-                                         [] { host_allocator().mutex().unlock(); });
+const int fork_handlers =
+    pthread_atfork([] { host_allocator().mutex().lock(); }, [] { host_allocator().mutex().unlock(); },
+                   [] { host_allocator().mutex().unlock(); });
 
 REGISTER_HOST_ALLOCATOR(at::kPrivateUse1, &host_allocator())
 

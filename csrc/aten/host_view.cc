@@ -59,8 +59,10 @@ at::Tensor host_view(const at::Tensor& tensor, const char* op) {
   runtime::ValueRef value = read_slot(*slot_of(tensor));
   if (!value) return at::zeros(tensor.sizes(), options);
   HostBytes bytes = bytes_of(value, op);
-  auto* start = static_cast<char*>(const_cast<void*>(bytes.data)) + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
-  at::Tensor view = at::from_blob(start, tensor.sizes(), tensor.strides(), [owner = std::move(bytes.owner)](void*) {}, options);
+  auto* start = static_cast<char*>(const_cast<void*>(bytes.data)) +
+                tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+  at::Tensor view =
+      at::from_blob(start, tensor.sizes(), tensor.strides(), [owner = std::move(bytes.owner)](void*) {}, options);
   if (tensor.is_conj()) view._set_conj(true);
   if (tensor.is_neg()) view._set_neg(true);
   return view;

@@ -32,7 +32,8 @@ class MetaTensors {
 
  private:
   static c10::Storage new_storage(size_t bytes) {
-    auto flat = at::empty_strided({static_cast<int64_t>(bytes)}, {1}, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
+    auto flat =
+        at::empty_strided({static_cast<int64_t>(bytes)}, {1}, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
     return flat.storage();
   }
   c10::Storage storage_for(runtime::Slot* slot) {
@@ -41,7 +42,8 @@ class MetaTensors {
     return found->second;
   }
   static at::Tensor on_storage(c10::Storage storage, const at::Tensor& like) {
-    auto tensor = at::detail::make_tensor_base<at::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta), like.dtype());
+    auto tensor = at::detail::make_tensor_base<at::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta), like.dtype());
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
     return at::Tensor(std::move(tensor));
   }
@@ -80,7 +82,8 @@ void call_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 bool has_meta(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::Meta) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+  return op.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
@@ -120,7 +123,8 @@ torch::jit::Stack functional_stack(const Call& call, MetaTensors& twins) {
   torch::jit::Stack stack(plan.functional_args);
   for (int k = 0; k < plan.functional_args; ++k) {
     const auto& arg = plan.functional.schema().arguments()[k];
-    stack[k] = arg.name() == "device" ? c10::IValue(c10::Device(c10::kMeta)) : arg.default_value().value_or(c10::IValue());
+    stack[k] =
+        arg.name() == "device" ? c10::IValue(c10::Device(c10::kMeta)) : arg.default_value().value_or(c10::IValue());
   }
   for (size_t i = 0; i < plan.args.size(); ++i)
     if (plan.args[i].functional >= 0) stack[plan.args[i].functional] = meta_argument(call, i, twins);
@@ -149,7 +153,8 @@ void run_functional(const Call& call, MetaTensors& twins, Inference& result) {
   if (OwnInference own = own_inference(toString(plan.functional.operator_name()))) {
     own(&stack);
   } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(has_meta(plan.functional), plan.name, ": PyTorch has no shape inference for it and neither do we");
+    TORCH_CHECK_NOT_IMPLEMENTED(has_meta(plan.functional), plan.name,
+                                ": PyTorch has no shape inference for it and neither do we");
     call_meta(plan.functional, &stack);
   }
   result.outs = collect(plan, stack);
@@ -173,15 +178,17 @@ void run_variant(const Call& call, Inference& result) {
   // A resized out= is announced once, when the real tensor is resized.
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-  // In-place forms without compiled inference, and those that ours replaces, are checked against the functional result by
-  // our caller.
+  // In-place forms without compiled inference, and those that ours replaces, are checked against the functional result
+  // by our caller.
   const bool ours = own_inference(toString(plan.functional.operator_name())) != nullptr;
-  if (plan.form == Form::kOut ? has_meta(plan.op) : meta_kernel(plan.name) != nullptr && !ours) call_meta(plan.op, &stack);
+  if (plan.form == Form::kOut ? has_meta(plan.op) : meta_kernel(plan.name) != nullptr && !ours)
+    call_meta(plan.op, &stack);
   result.resize.resize(plan.written.size());
   for (size_t k = 0; k < outs.size(); ++k) {
     const OutMeta& wanted = result.outs[k];
     const at::Tensor* real = tensor_argument(call, plan.written[k]);
-    if (wanted.defined && real != nullptr && real->sizes() != at::IntArrayRef(wanted.sizes)) result.resize[k] = wanted.sizes;
+    if (wanted.defined && real != nullptr && real->sizes() != at::IntArrayRef(wanted.sizes))
+      result.resize[k] = wanted.sizes;
   }
 }
 
@@ -196,7 +203,8 @@ static void check_overlap(const Call& call) {
     if (!out.written || out.tensor == nullptr) continue;
     at::assert_no_internal_overlap(*out.tensor);
     for (const TensorUse& in : call.tensors)
-      if (!in.written && in.tensor != nullptr && in.operand == out.operand && in.operand >= 0) at::assert_no_partial_overlap(*out.tensor, *in.tensor);
+      if (!in.written && in.tensor != nullptr && in.operand == out.operand && in.operand >= 0)
+        at::assert_no_partial_overlap(*out.tensor, *in.tensor);
   }
 }
 
@@ -212,10 +220,11 @@ Inference infer(const Call& call) {
   }
   if (plan.form == Form::kInplace && !result.outs.empty()) {
     const at::Tensor* self = tensor_argument(call, plan.written[0]);
-    TORCH_CHECK(self->sizes() == at::IntArrayRef(result.outs[0].sizes), "output with shape ", self->sizes(), " doesn't match the broadcast shape ",
-                at::IntArrayRef(result.outs[0].sizes));
-    TORCH_CHECK(c10::canCast(result.outs[0].type, self->scalar_type()), "result type ", c10::toString(result.outs[0].type),
-                " can't be cast to the desired output type ", c10::toString(self->scalar_type()));
+    TORCH_CHECK(self->sizes() == at::IntArrayRef(result.outs[0].sizes), "output with shape ", self->sizes(),
+                " doesn't match the broadcast shape ", at::IntArrayRef(result.outs[0].sizes));
+    TORCH_CHECK(c10::canCast(result.outs[0].type, self->scalar_type()), "result type ",
+                c10::toString(result.outs[0].type), " can't be cast to the desired output type ",
+                c10::toString(self->scalar_type()));
   }
   return result;
 }

@@ -84,7 +84,8 @@ class Submission {
 void Submission::collect_arguments() {
   for (int index : entry_.operands) {
     Operand& operand = call_.operands[index];
-    if (operand.kind == Operand::Kind::kScalar) operand.value = device_scalar(device_, operand.type.dtype, operand.bytes);
+    if (operand.kind == Operand::Kind::kScalar)
+      operand.value = device_scalar(device_, operand.type.dtype, operand.bytes);
     arguments_.push_back(operand.value->buffer.get());
   }
   if (entry_.rng_parameter >= 0) {
@@ -99,8 +100,10 @@ void Submission::collect_arguments() {
 void Submission::collect_donations() {
   for (int parameter : entry_.donated) {
     const Operand& operand = call_.operands[entry_.operands[parameter]];
-    if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed)) kept_.push_back(parameter);
-    else ++runtime::totals().donations;
+    if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed))
+      kept_.push_back(parameter);
+    else
+      ++runtime::totals().donations;
   }
 }
 
@@ -109,7 +112,8 @@ void Submission::fail(const Error& error) {
   for (int parameter : entry_.donated) {
     Operand& operand = call_.operands[entry_.operands[parameter]];
     if (operand.value->buffer.deleted())
-      operand.slot->error = Error{error.code, call_.plan->name + ": failed and consumed this tensor's memory: " + error.message};
+      operand.slot->error =
+          Error{error.code, call_.plan->name + ": failed and consumed this tensor's memory: " + error.message};
   }
   const std::string message = call_.plan->name + ": " + error.message;
   if (error.code == ErrorCode::kOutOfMemory) raise(runtime::out_of_memory(device_, entry_.bytes, call_.plan->name));
@@ -141,7 +145,8 @@ void Submission::submit() {
 
 runtime::ValueRef Submission::own(int output, const hlo::Type& type) {
   const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);
-  runtime::ValueRef value(new runtime::BufferValue(pjrt::Buffer(&engine().client(), outputs_[output]), type, device_, bytes));
+  runtime::ValueRef value(
+      new runtime::BufferValue(pjrt::Buffer(&engine().client(), outputs_[output]), type, device_, bytes));
   value->producer = call_.plan->name.c_str();
   return value;
 }
@@ -171,7 +176,8 @@ void Submission::wrap_fresh(Results& results) {
 // Index checks and debug waits; no slot is locked any more.
 void Submission::finish() {
   if (flag_) {
-    runtime::watch_flag(std::move(flag_), call_.plan->name, index_check() == IndexCheck::kCall ? runtime::hooks::call_site() : "");
+    runtime::watch_flag(std::move(flag_), call_.plan->name,
+                        index_check() == IndexCheck::kCall ? runtime::hooks::call_site() : "");
     if (index_check() == IndexCheck::kCall) check(runtime::check_flags(device_, /*wait=*/true));
   }
   if (debug_mode()) synchronize_device(device_);
@@ -201,7 +207,8 @@ EntryRef entry_for(Call& call) {
 
 // One attempt; false when a concurrent writer changed a slot's type between gathering and locking, or out= tensors
 // had to be resized first.
-bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Results& results, std::string* reason, bool& fell_back) {
+bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Results& results, std::string* reason,
+             bool& fell_back) {
   Call call;
   call.plan = &plan;
   call.arguments = arguments;

@@ -15,7 +15,7 @@ struct Trace {
   std::atomic<int64_t> frames{0};
   std::atomic<StackSource> stack_source{nullptr};
   std::mutex mutex;
-  size_t limit = 0;                // guarded by mutex, as is the next
+  size_t limit = 0;  // guarded by mutex, as is the next
   std::deque<TraceEntry> entries;
 };
 

@@ -17,7 +17,8 @@ std::atomic<FallbackMode>& fallback() {
 }
 
 std::atomic<bool>& debug() {
-  static std::atomic<bool> value = take(env::flag("TPU_LAUNCH_BLOCKING")) || take(env::one_of("TORCH_TPU_EAGER_MODE")) == "debug";
+  static std::atomic<bool> value =
+      take(env::flag("TPU_LAUNCH_BLOCKING")) || take(env::one_of("TORCH_TPU_EAGER_MODE")) == "debug";
   return value;
 }
 

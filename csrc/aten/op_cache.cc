@@ -14,7 +14,8 @@ OpCache& OpCache::instance() {
   return *cache;
 }
 
-OpCache::OpCache() : capacity_(static_cast<size_t>(take(env::integer("TORCH_TPU_PROGRAM_CACHE_ENTRIES", 16, 1 << 30)))) {}
+OpCache::OpCache()
+    : capacity_(static_cast<size_t>(take(env::integer("TORCH_TPU_PROGRAM_CACHE_ENTRIES", 16, 1 << 30)))) {}
 
 EntryRef OpCache::find(const KeyWords& key) {
   const Hash128 hash = hash128(key.data(), key.size() * sizeof(uint64_t));
@@ -43,7 +44,8 @@ void OpCache::evict() {
   ages.reserve(nodes_.size());
   for (const auto& [hash, node] : nodes_) ages.emplace_back(node.used, hash);
   const size_t drop = std::max<size_t>(1, ages.size() / 10);
-  std::nth_element(ages.begin(), ages.begin() + static_cast<int64_t>(drop), ages.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::nth_element(ages.begin(), ages.begin() + static_cast<int64_t>(drop), ages.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < drop; ++i) nodes_.erase(ages[i].second);
   runtime::totals().evictions += static_cast<int64_t>(drop);
 }

@@ -15,14 +15,21 @@ uint64_t next_id() {
 
 ArgKind list_kind(const c10::TypePtr& element) {
   switch (element->kind()) {
-    case c10::TypeKind::TensorType: return ArgKind::kTensorList;
-    case c10::TypeKind::NumberType: return ArgKind::kScalarList;
+    case c10::TypeKind::TensorType:
+      return ArgKind::kTensorList;
+    case c10::TypeKind::NumberType:
+      return ArgKind::kScalarList;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ArgKind::kIntList;
-    case c10::TypeKind::FloatType: return ArgKind::kDoubleList;
-    case c10::TypeKind::BoolType: return ArgKind::kBoolList;
-    case c10::TypeKind::OptionalType: return list_kind(element->castRaw<c10::OptionalType>()->getElementType());
-    default: return ArgKind::kOther;
+    case c10::TypeKind::SymIntType:
+      return ArgKind::kIntList;
+    case c10::TypeKind::FloatType:
+      return ArgKind::kDoubleList;
+    case c10::TypeKind::BoolType:
+      return ArgKind::kBoolList;
+    case c10::TypeKind::OptionalType:
+      return list_kind(element->castRaw<c10::OptionalType>()->getElementType());
+    default:
+      return ArgKind::kOther;
   }
 }
 
@@ -31,20 +38,32 @@ ArgKind kind_of(const c10::Argument& arg) {
   c10::TypePtr type = arg.real_type();
   if (type->kind() == c10::TypeKind::OptionalType) type = type->castRaw<c10::OptionalType>()->getElementType();
   switch (type->kind()) {
-    case c10::TypeKind::TensorType: return ArgKind::kTensor;
-    case c10::TypeKind::NumberType: return ArgKind::kScalar;
+    case c10::TypeKind::TensorType:
+      return ArgKind::kTensor;
+    case c10::TypeKind::NumberType:
+      return ArgKind::kScalar;
     case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType: return ArgKind::kInt;
-    case c10::TypeKind::FloatType: return ArgKind::kDouble;
-    case c10::TypeKind::BoolType: return ArgKind::kBool;
-    case c10::TypeKind::StringType: return ArgKind::kString;
-    case c10::TypeKind::ScalarTypeType: return ArgKind::kDType;
-    case c10::TypeKind::GeneratorType: return ArgKind::kGenerator;
-    case c10::TypeKind::DeviceObjType: return ArgKind::kDevice;
-    case c10::TypeKind::ListType: return list_kind(type->castRaw<c10::ListType>()->getElementType());
+    case c10::TypeKind::SymIntType:
+      return ArgKind::kInt;
+    case c10::TypeKind::FloatType:
+      return ArgKind::kDouble;
+    case c10::TypeKind::BoolType:
+      return ArgKind::kBool;
+    case c10::TypeKind::StringType:
+      return ArgKind::kString;
+    case c10::TypeKind::ScalarTypeType:
+      return ArgKind::kDType;
+    case c10::TypeKind::GeneratorType:
+      return ArgKind::kGenerator;
+    case c10::TypeKind::DeviceObjType:
+      return ArgKind::kDevice;
+    case c10::TypeKind::ListType:
+      return list_kind(type->castRaw<c10::ListType>()->getElementType());
     case c10::TypeKind::LayoutType:
-    case c10::TypeKind::MemoryFormatType: return ArgKind::kInt;
-    default: return ArgKind::kOther;
+    case c10::TypeKind::MemoryFormatType:
+      return ArgKind::kInt;
+    default:
+      return ArgKind::kOther;
   }
 }
 
@@ -95,7 +114,8 @@ const std::unordered_map<std::string, std::vector<c10::OperatorName>>& overloads
 }
 
 // Maps the variant's arguments to the functional ones by name; false if they do not correspond.
-bool match_arguments(const c10::FunctionSchema& functional, const c10::FunctionSchema& variant, bool out, std::vector<int>& map) {
+bool match_arguments(const c10::FunctionSchema& functional, const c10::FunctionSchema& variant, bool out,
+                     std::vector<int>& map) {
   map.clear();
   std::vector<bool> used(functional.arguments().size(), false);
   for (const auto& arg : variant.arguments()) {
@@ -115,10 +135,11 @@ bool match_arguments(const c10::FunctionSchema& functional, const c10::FunctionS
   return true;
 }
 
-// An op for which PyTorch has a CPU kernel beside the composite (silu_backward) takes one of ours as well: PyTorch calls
-// it only where no gradient is asked for.
+// An op for which PyTorch has a CPU kernel beside the composite (silu_backward) takes one of ours as well: PyTorch
+// calls it only where no gradient is asked for.
 bool is_composite_implicit(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 std::optional<Plan> variant_plan(const ops::Row& row, const Plan& base, const c10::OperatorName& name, Form form) {

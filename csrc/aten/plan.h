@@ -20,33 +20,47 @@ enum class Form {
 };
 
 enum class ArgKind : uint8_t {
-  kTensor, kTensorList, kScalar, kScalarList, kInt, kIntList, kDouble, kDoubleList, kBool, kBoolList, kString, kDType, kGenerator, kDevice, kOther,
+  kTensor,
+  kTensorList,
+  kScalar,
+  kScalarList,
+  kInt,
+  kIntList,
+  kDouble,
+  kDoubleList,
+  kBool,
+  kBoolList,
+  kString,
+  kDType,
+  kGenerator,
+  kDevice,
+  kOther,
 };
 
 struct ArgPlan {
   ArgKind kind;
-  int functional = -1;   // position in the row's schema; -1: an out= argument
+  int functional = -1;  // position in the row's schema; -1: an out= argument
   bool written = false;
   bool overwritten = false;  // its old contents are never read: an out= argument, the destination of a copy
 };
 
 struct ReturnPlan {
-  int alias_of = -1;     // returns this argument itself
-  bool list = false;     // returns all fresh results as a list
+  int alias_of = -1;  // returns this argument itself
+  bool list = false;  // returns all fresh results as a list
 };
 
 struct Plan {
   const ops::Row* row = nullptr;
   Form form = Form::kFunctional;
-  std::string name;                        // "aten::add_.Tensor"
-  c10::OperatorHandle op;                  // this overload
-  c10::OperatorHandle functional;          // the row's overload (== op unless in-place or out=)
+  std::string name;                // "aten::add_.Tensor"
+  c10::OperatorHandle op;          // this overload
+  c10::OperatorHandle functional;  // the row's overload (== op unless in-place or out=)
   std::vector<ArgPlan> args;
-  std::vector<int> written;                // argument positions, schema order
+  std::vector<int> written;  // argument positions, schema order
   std::vector<ReturnPlan> returns;
-  int functional_args = 0;                 // number of arguments of the row's schema
-  bool infers = true;                      // false: writes only, shapes were checked by the caller
-  uint64_t id = 0;                         // enters the key
+  int functional_args = 0;  // number of arguments of the row's schema
+  bool infers = true;       // false: writes only, shapes were checked by the caller
+  uint64_t id = 0;          // enters the key
 
   Plan(c10::OperatorHandle op, c10::OperatorHandle functional) : op(std::move(op)), functional(std::move(functional)) {}
 };

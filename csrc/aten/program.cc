@@ -22,7 +22,8 @@ constexpr int64_t kFastProfileElements = 65536;
 
 class Emitter {
  public:
-  explicit Emitter(const Call& call, Inference inference) : call_(call), plan_(*call.plan), inference_(std::move(inference)) {}
+  explicit Emitter(const Call& call, Inference inference)
+      : call_(call), plan_(*call.plan), inference_(std::move(inference)) {}
 
   // Fills the entry (all but the program) and returns the text.
   Result<std::string> emit(Entry& entry);
@@ -44,8 +45,8 @@ class Emitter {
   const Plan& plan_;
   Inference inference_;
   hlo::Builder b_;
-  std::vector<hlo::Value> bases_;       // by operand: its current contents (after earlier write-backs)
-  std::vector<int> parameter_;          // by operand: its program parameter, or -1
+  std::vector<hlo::Value> bases_;  // by operand: its current contents (after earlier write-backs)
+  std::vector<int> parameter_;     // by operand: its program parameter, or -1
   int parameters_ = 0;
   hlo::Value rng_;
   hlo::Values outputs_;
@@ -157,26 +158,32 @@ ops::Args Emitter::arguments() {
   for (size_t i = 0; i < plan_.args.size(); ++i) {
     const int k = plan_.args[i].functional;
     if (k < 0 || plan_.args[i].kind == ArgKind::kTensor || plan_.args[i].kind == ArgKind::kScalar) continue;
-    if (plan_.args[i].kind != ArgKind::kTensorList) args[k] = plain_arg(i);
-    else if (!call_.arguments[i].isNone() && call_.element < 0) args[k].kind = ops::Arg::Kind::kTensorList;
+    if (plan_.args[i].kind != ArgKind::kTensorList)
+      args[k] = plain_arg(i);
+    else if (!call_.arguments[i].isNone() && call_.element < 0)
+      args[k].kind = ops::Arg::Kind::kTensorList;
   }
   for (const TensorUse& use : call_.tensors) {
     const int k = plan_.args[use.argument].functional;
     if (k < 0) continue;
     ops::Arg arg = tensor_arg(use);
-    if (plan_.args[use.argument].kind == ArgKind::kTensorList && call_.element < 0) args[k].values.push_back(arg.value);
-    else args[k] = std::move(arg);
+    if (plan_.args[use.argument].kind == ArgKind::kTensorList && call_.element < 0)
+      args[k].values.push_back(arg.value);
+    else
+      args[k] = std::move(arg);
   }
   for (const ScalarUse& use : call_.scalars) {
     ops::Arg& arg = args[plan_.args[use.argument].functional];
     const c10::IValue& v = call_.arguments[use.argument];
-    if (plan_.args[use.argument].kind == ArgKind::kScalar) arg.kind = ops::Arg::Kind::kScalar;
-    else arg = plain_arg(use.argument);
+    if (plan_.args[use.argument].kind == ArgKind::kScalar)
+      arg.kind = ops::Arg::Kind::kScalar;
+    else
+      arg = plain_arg(use.argument);
     if (use.operand >= 0) {
       arg.scalar.value = bases_[use.operand];
     } else {
       arg.scalar.constant = use.constant;
-      arg.scalar.value = v.isDouble()  ? b_.scalar(DType::kF64, use.constant)
+      arg.scalar.value = v.isDouble() ? b_.scalar(DType::kF64, use.constant)
                          : v.isBool() ? b_.scalar_int(DType::kBool, static_cast<int64_t>(use.constant))
                                       : b_.scalar_int(DType::kI64, static_cast<int64_t>(use.constant));
     }
@@ -250,8 +257,9 @@ void Emitter::add_fresh(Entry& entry, const hlo::Values& values) {
       const int64_t count = element_count(fresh.meta.sizes);
       fresh.bytes = count * byte_size(dtype);
       if (!x || x.type() != hlo::Type{dtype, fresh.meta.sizes}) {
-        b_.fail(ErrorCode::kInternal, plan_.name + ": the rule's result " + std::to_string(i) + " is " + (x ? x.type().text() : "absent") +
-                                          ", inferred " + hlo::Type{dtype, fresh.meta.sizes}.text());
+        b_.fail(ErrorCode::kInternal, plan_.name + ": the rule's result " + std::to_string(i) + " is " +
+                                          (x ? x.type().text() : "absent") + ", inferred " +
+                                          hlo::Type{dtype, fresh.meta.sizes}.text());
         return;
       }
       if (count > 0) {
@@ -286,7 +294,8 @@ Result<std::string> Emitter::emit(Entry& entry) {
   for (const OutMeta& meta : inference_.outs)
     outs.push_back(meta.defined ? hlo::Type{to_dtype(meta.type), meta.sizes} : hlo::Type{});
   ops::Context context(b_, plan_.row->name, std::move(outs));
-  context.platform = engine.value()->client().platform() == pjrt::PlatformKind::kTpu ? ops::Platform::kTpu : ops::Platform::kCpu;
+  context.platform =
+      engine.value()->client().platform() == pjrt::PlatformKind::kTpu ? ops::Platform::kTpu : ops::Platform::kCpu;
   const auto precision = at::globalContext().float32MatmulPrecision();
   context.precision = precision == at::Float32MatmulPrecision::HIGHEST ? hlo::Precision::kHighest
                       : precision == at::Float32MatmulPrecision::HIGH  ? hlo::Precision::kHigh
@@ -354,7 +363,8 @@ EntryRef make_entry(const Call& call) {
   if (call.plan->form == Form::kOut) {
     for (size_t k = 0; k < call.plan->written.size(); ++k) {
       const at::Tensor* out = tensor_argument(call, call.plan->written[k]);
-      if (k < inference.outs.size() && inference.outs[k].defined && out != nullptr && out->sizes() != at::IntArrayRef(inference.outs[k].sizes))
+      if (k < inference.outs.size() && inference.outs[k].defined && out != nullptr &&
+          out->sizes() != at::IntArrayRef(inference.outs[k].sizes))
         entry->must_resize = true;
     }
   }
@@ -383,7 +393,9 @@ EntryRef make_entry(const Call& call) {
   store::Request request;
   request.text = text.take();
   const std::string profile = take(env::one_of("TORCH_TPU_COMPILE_PROFILE"));
-  request.profile = profile == "fast" || (profile == "auto" && emitter.largest() < kFastProfileElements) ? store::Profile::kFast : store::Profile::kFull;
+  request.profile = profile == "fast" || (profile == "auto" && emitter.largest() < kFastProfileElements)
+                        ? store::Profile::kFast
+                        : store::Profile::kFull;
   request.device = call.device < 0 ? 0 : call.device;
   request.op = call.plan->name;
   request.detail = describe(call);

@@ -7,9 +7,12 @@
 namespace torch_tpu::aten {
 namespace {
 
-constexpr const char* kSparse = "sparse tensors are not supported on the tpu device; use a dense tensor (tensor.to_dense())";
-constexpr const char* kQuantized = "quantized tensors are not supported on the tpu device; use bfloat16 or float8 dtypes";
-constexpr const char* kNested = "nested tensors are not supported on the tpu device; pad them (torch.nested.to_padded_tensor)";
+constexpr const char* kSparse =
+    "sparse tensors are not supported on the tpu device; use a dense tensor (tensor.to_dense())";
+constexpr const char* kQuantized =
+    "quantized tensors are not supported on the tpu device; use bfloat16 or float8 dtypes";
+constexpr const char* kNested =
+    "nested tensors are not supported on the tpu device; pad them (torch.nested.to_padded_tensor)";
 constexpr const char* kMkldnn = "the mkldnn layout is not supported on the tpu device; it exists on the CPU only";
 
 template <const char* const* kSentence>
@@ -31,8 +34,8 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(refusal<&kNested>
 // to bring it back.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const char* op : {"_to_sparse", "_to_sparse.sparse_dim", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr",
-                         "_to_sparse_bsc", "sparse_mask", "_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors",
-                         "_sparse_compressed_tensor_with_dims"})
+                         "_to_sparse_bsc", "sparse_mask", "_sparse_coo_tensor_with_dims",
+                         "_sparse_coo_tensor_with_dims_and_tensors", "_sparse_compressed_tensor_with_dims"})
     m.impl(op, refusal<&kSparse>());
   for (const char* op : {"quantize_per_tensor", "quantize_per_tensor.tensor_qparams", "quantize_per_tensor.tensors",
                          "quantize_per_channel", "quantize_per_tensor_dynamic", "_empty_affine_quantized",
@@ -47,7 +50,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 // torch.accelerator.Graph.
 struct NoGraph final : public at::GraphImplInterface {
   explicit NoGraph(const at::GraphImplArgs&) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "torch.accelerator.Graph: graph capture is not supported on the tpu device; use torch.compile");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "torch.accelerator.Graph: graph capture is not supported on the tpu device; use torch.compile");
   }
   void capture_begin(c10::MempoolId_t, at::GraphCaptureMode) override {}
   void capture_end() override {}
@@ -60,8 +64,8 @@ struct NoGraph final : public at::GraphImplInterface {
 };
 
 // The registry's key is the upper-case device name.
-const at::RegistererGraphImplRegistry graph_registered(
-    "TPU", at::GraphImplRegistry(), &at::RegistererGraphImplRegistry::DefaultCreator<NoGraph>);
+const at::RegistererGraphImplRegistry graph_registered("TPU", at::GraphImplRegistry(),
+                                                       &at::RegistererGraphImplRegistry::DefaultCreator<NoGraph>);
 
 }  // namespace
 }  // namespace torch_tpu::aten

@@ -37,13 +37,16 @@ runtime::ValueRef device_scalar(int device, DType dtype, const unsigned char* by
   std::memcpy(number.data(), bytes, static_cast<size_t>(byte_size(dtype)));
   uint64_t words[2];
   std::memcpy(words, number.data(), sizeof words);
-  const uint64_t mixed = (words[0] ^ words[1] * 0x9E3779B97F4A7C15u ^ static_cast<uint64_t>(dtype) << 56 ^ static_cast<uint64_t>(device) << 48) * 0xD6E8FEB86659FD93u;
+  const uint64_t mixed = (words[0] ^ words[1] * 0x9E3779B97F4A7C15u ^ static_cast<uint64_t>(dtype) << 56 ^
+                          static_cast<uint64_t>(device) << 48) *
+                         0xD6E8FEB86659FD93u;
   Table& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
   Cell& cell = t.cells[mixed >> 55];
   if (cell.device == device && cell.dtype == dtype && cell.bytes == number && cell.value) return cell.value;
   auto buffer = take(engine().client().from_host(number.data(), dtype, {}, device));
-  cell.value = runtime::ValueRef(new runtime::BufferValue(std::move(buffer), {dtype, {}}, device, byte_size(dtype), /*donatable=*/false));
+  cell.value = runtime::ValueRef(
+      new runtime::BufferValue(std::move(buffer), {dtype, {}}, device, byte_size(dtype), /*donatable=*/false));
   cell.device = device;
   cell.dtype = dtype;
   cell.bytes = number;

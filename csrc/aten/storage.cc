@@ -39,16 +39,26 @@ struct TypePair {
   DType ours;
 };
 constexpr TypePair kTypes[] = {
-    {at::kBool, DType::kBool},          {at::kByte, DType::kU8},
-    {at::kChar, DType::kI8},            {at::kShort, DType::kI16},
-    {at::kInt, DType::kI32},            {at::kLong, DType::kI64},
-    {at::ScalarType::UInt16, DType::kU16}, {at::ScalarType::UInt32, DType::kU32},
-    {at::ScalarType::UInt64, DType::kU64}, {at::kHalf, DType::kF16},
-    {at::kBFloat16, DType::kBF16},      {at::kFloat, DType::kF32},
-    {at::kDouble, DType::kF64},         {at::kComplexFloat, DType::kC64},
-    {at::kComplexDouble, DType::kC128}, {at::ScalarType::Float8_e4m3fn, DType::kF8E4M3FN},
-    {at::ScalarType::Float8_e5m2, DType::kF8E5M2}, {at::ScalarType::Float8_e4m3fnuz, DType::kF8E4M3FNUZ},
-    {at::ScalarType::Float8_e5m2fnuz, DType::kF8E5M2FNUZ}, {at::ScalarType::Float8_e8m0fnu, DType::kF8E8M0FNU},
+    {at::kBool, DType::kBool},
+    {at::kByte, DType::kU8},
+    {at::kChar, DType::kI8},
+    {at::kShort, DType::kI16},
+    {at::kInt, DType::kI32},
+    {at::kLong, DType::kI64},
+    {at::ScalarType::UInt16, DType::kU16},
+    {at::ScalarType::UInt32, DType::kU32},
+    {at::ScalarType::UInt64, DType::kU64},
+    {at::kHalf, DType::kF16},
+    {at::kBFloat16, DType::kBF16},
+    {at::kFloat, DType::kF32},
+    {at::kDouble, DType::kF64},
+    {at::kComplexFloat, DType::kC64},
+    {at::kComplexDouble, DType::kC128},
+    {at::ScalarType::Float8_e4m3fn, DType::kF8E4M3FN},
+    {at::ScalarType::Float8_e5m2, DType::kF8E5M2},
+    {at::ScalarType::Float8_e4m3fnuz, DType::kF8E4M3FNUZ},
+    {at::ScalarType::Float8_e5m2fnuz, DType::kF8E5M2FNUZ},
+    {at::ScalarType::Float8_e8m0fnu, DType::kF8E8M0FNU},
 };
 }  // namespace
 
@@ -76,12 +86,14 @@ ViewSpec view_of(const at::Tensor& tensor) {
 }
 
 at::Tensor empty_strided_on(int device, at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
-  TORCH_CHECK_NOT_IMPLEMENTED(to_dtype(type) != DType::kInvalid, "tpu: dtype ", c10::toString(type), " is not supported on the tpu device");
+  TORCH_CHECK_NOT_IMPLEMENTED(to_dtype(type) != DType::kInvalid, "tpu: dtype ", c10::toString(type),
+                              " is not supported on the tpu device");
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocate_slot(device, bytes),
-                                                       c10::GetAllocator(at::kPrivateUse1), /*resizable=*/true);
-  auto tensor = at::detail::make_tensor_base<at::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                             c10::scalarTypeToTypeMeta(type));
+  auto storage =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, allocate_slot(device, bytes),
+                                            c10::GetAllocator(at::kPrivateUse1), /*resizable=*/true);
+  auto tensor = at::detail::make_tensor_base<at::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(type));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return at::Tensor(std::move(tensor));
 }

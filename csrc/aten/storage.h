@@ -19,7 +19,7 @@ void delete_slot(void* context);
 runtime::Slot* slot_of(const c10::StorageImpl* storage);
 runtime::Slot* slot_of(const at::Tensor& tensor);
 
-DType to_dtype(at::ScalarType type);          // kInvalid for quantised and exotic types
+DType to_dtype(at::ScalarType type);  // kInvalid for quantised and exotic types
 at::ScalarType to_scalar_type(DType dtype);
 
 // How the tensor looks at its storage.
@@ -33,7 +33,9 @@ runtime::ValueRef read_slot(runtime::Slot& slot);
 
 // Raises the exception that PyTorch uses for this kind of error.
 [[noreturn]] void raise(const Error& error);
-inline void check(const Status& status) { if (!status.ok()) raise(status.error()); }
+inline void check(const Status& status) {
+  if (!status.ok()) raise(status.error());
+}
 template <typename T>
 T take(Result<T> result) {
   if (!result.ok()) raise(result.error());

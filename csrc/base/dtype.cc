@@ -62,9 +62,7 @@ DType real_of(DType dtype) {
   return dtype;
 }
 
-DType complex_of(DType dtype) {
-  return dtype == DType::kF64 || dtype == DType::kC128 ? DType::kC128 : DType::kC64;
-}
+DType complex_of(DType dtype) { return dtype == DType::kF64 || dtype == DType::kC128 ? DType::kC128 : DType::kC64; }
 
 DType compute_dtype(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || is_float8(dtype) ? DType::kF32 : dtype;

@@ -81,14 +81,16 @@ const std::vector<Variable>& variables() {
       {"TORCH_TPU_INTERNAL_TIER2_COMPILATION_CACHE", "string", "", "private",
        "\"disabled\" turns the disk store off (another spelling of TORCH_TPU_CACHE=0)."},
       {"TORCH_TPU_COMPILE_PROFILE", "one of auto|fast|full", "auto", "experimental",
-       "Compile effort on the embedded engine: \"fast\" compiles sooner, \"full\" runs faster, \"auto\" chooses by size."},
+       "Compile effort on the embedded engine: \"fast\" compiles sooner, \"full\" runs faster, \"auto\" chooses by "
+       "size."},
       {"TORCH_TPU_INDEX_CHECK", "one of off|late|call", "late", "public",
        "When an index out of range raises: never, at the next host read, or at the call."},
       {"TORCH_TPU_FALLBACK", "one of warn|quiet|error", "warn", "public",
        "What an op without a rule does: run on the CPU with one warning, silently, or raise."},
       {"TORCH_TPU_EAGER_MODE", "one of strict|debug", "strict", "public",
        "\"debug\" waits for every op and checks indices at the call, as TPU_LAUNCH_BLOCKING=1 does."},
-      {"TPU_LAUNCH_BLOCKING", "flag", "0", "public", "1 waits for every op, so that errors are raised where they happen."},
+      {"TPU_LAUNCH_BLOCKING", "flag", "0", "public",
+       "1 waits for every op, so that errors are raised where they happen."},
       {"TORCH_TPU_LOG", "one of off|error|warn|info|debug", "warn", "public", "How much is logged to stderr."},
   };
   return *table;

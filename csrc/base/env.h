@@ -23,10 +23,10 @@ const std::vector<Variable>& variables();
 // The value as set, or the default. Only registered names may be asked for. A value that does not parse gives
 // kValue: `TORCH_TPU_NUM_DEVICES: expected an integer of at least 1, got <many>`.
 std::string string(const char* name);
-Result<bool> flag(const char* name);          // 0/1, true/false, yes/no, on/off
+Result<bool> flag(const char* name);  // 0/1, true/false, yes/no, on/off
 Result<int64_t> integer(const char* name, int64_t minimum, int64_t maximum);
-Result<int64_t> bytes(const char* name);      // "16GiB", "512MB", "1e9", plain number; -1 when empty (no limit)
-Result<std::string> one_of(const char* name); // the choices are read from the variable's type
+Result<int64_t> bytes(const char* name);       // "16GiB", "512MB", "1e9", plain number; -1 when empty (no limit)
+Result<std::string> one_of(const char* name);  // the choices are read from the variable's type
 
 // Names every set TORCH_TPU_* variable that is not registered in one debug line.
 void log_unknown();

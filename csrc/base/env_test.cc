@@ -25,17 +25,26 @@ TEST_F(Env, DefaultsParse) {
   for (const env::Variable& variable : env::variables()) {
     const std::string_view type = variable.type;
     unsetenv(variable.name);
-    if (type == "flag") { EXPECT_TRUE(env::flag(variable.name).ok()) << variable.name; }
-    if (type == "int") { EXPECT_TRUE(env::integer(variable.name, INT64_MIN, INT64_MAX).ok()) << variable.name; }
-    if (type == "bytes") { EXPECT_TRUE(env::bytes(variable.name).ok()) << variable.name; }
-    if (type.starts_with("one of ")) { EXPECT_TRUE(env::one_of(variable.name).ok()) << variable.name; }
+    if (type == "flag") {
+      EXPECT_TRUE(env::flag(variable.name).ok()) << variable.name;
+    }
+    if (type == "int") {
+      EXPECT_TRUE(env::integer(variable.name, INT64_MIN, INT64_MAX).ok()) << variable.name;
+    }
+    if (type == "bytes") {
+      EXPECT_TRUE(env::bytes(variable.name).ok()) << variable.name;
+    }
+    if (type.starts_with("one of ")) {
+      EXPECT_TRUE(env::one_of(variable.name).ok()) << variable.name;
+    }
     EXPECT_NE(std::string_view(variable.doc), "") << variable.name;
   }
 }
 
 TEST_F(Env, NamesAreUnique) {
   std::set<std::string> names;
-  for (const env::Variable& variable : env::variables()) EXPECT_TRUE(names.insert(variable.name).second) << variable.name;
+  for (const env::Variable& variable : env::variables())
+    EXPECT_TRUE(names.insert(variable.name).second) << variable.name;
 }
 
 TEST_F(Env, Flags) {

@@ -29,13 +29,25 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}              // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::move(error)) {}          // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
   bool ok() const { return state_.index() == 0; }
-  T& value() { assert(ok()); return std::get<0>(state_); }
-  const T& value() const { assert(ok()); return std::get<0>(state_); }
-  T take() { assert(ok()); return std::move(std::get<0>(state_)); }
-  const Error& error() const { assert(!ok()); return std::get<1>(state_); }
+  T& value() {
+    assert(ok());
+    return std::get<0>(state_);
+  }
+  const T& value() const {
+    assert(ok());
+    return std::get<0>(state_);
+  }
+  T take() {
+    assert(ok());
+    return std::move(std::get<0>(state_));
+  }
+  const Error& error() const {
+    assert(!ok());
+    return std::get<1>(state_);
+  }
 
  private:
   std::variant<T, Error> state_;
@@ -45,9 +57,12 @@ class [[nodiscard]] Result {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Error error) : error_(std::move(error)) {}          // NOLINT(google-explicit-constructor)
+  Status(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
   bool ok() const { return !error_.has_value(); }
-  const Error& error() const { assert(!ok()); return *error_; }
+  const Error& error() const {
+    assert(!ok());
+    return *error_;
+  }
 
  private:
   std::optional<Error> error_;

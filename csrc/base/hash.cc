@@ -8,7 +8,8 @@ namespace torch_tpu {
 namespace {
 
 // Odd constants: the fractional parts of the square roots of 2, 3, 5 and 7.
-constexpr uint64_t kP0 = 0x6A09E667F3BCC909, kP1 = 0xBB67AE8584CAA73B, kP2 = 0x3C6EF372FE94F82B, kP3 = 0xA54FF53A5F1D36F1;
+constexpr uint64_t kP0 = 0x6A09E667F3BCC909, kP1 = 0xBB67AE8584CAA73B, kP2 = 0x3C6EF372FE94F82B,
+                   kP3 = 0xA54FF53A5F1D36F1;
 
 uint64_t load64(const unsigned char* p) {
   uint64_t word;

@@ -25,13 +25,17 @@ Attention describe(Value q, Value k, Value v, double dropout, bool causal, doubl
   return {q.dim(0), q.dim(1), k.dim(1), q.dim(2), k.dim(2), q.dim(3), v.dim(3), scale, causal, dropout};
 }
 
-double scale_or_default(const Args& args, size_t i, Value q) { return args.number_or(i, 1.0 / std::sqrt(static_cast<double>(q.dim(3)))); }
+double scale_or_default(const Args& args, size_t i, Value q) {
+  return args.number_or(i, 1.0 / std::sqrt(static_cast<double>(q.dim(3))));
+}
 
 DType score_dtype(Value q) { return compute_dtype(q.dtype()); }
 
 // x [B, H, Q, n] as [B, Hk, G * Q, n] and back.
 Value group(Context& c, const Attention& a, Value x) { return c.b.reshape(x, a.grouped(x.dim(3))); }
-Value ungroup(Context& c, const Attention& a, Value x) { return c.b.reshape(x, {a.batch, a.heads, a.queries, x.dim(3)}); }
+Value ungroup(Context& c, const Attention& a, Value x) {
+  return c.b.reshape(x, {a.batch, a.heads, a.queries, x.dim(3)});
+}
 
 // q . k^T * scale + bias, with masked places at -inf.
 Expr scores(Context& c, const Attention& a, Value q, Value k, Value bias) {
@@ -40,8 +44,10 @@ Expr scores(Context& c, const Attention& a, Value q, Value k, Value bias) {
   Expr x(c.b, ungroup(c, a, s));
   x = x * a.scale;
   if (bias) {
-    if (is_bool(bias.dtype())) x = select(x.with(c.b.broadcast(bias, a.scores())), x, x.with(c.b.min_value(x.value().type())));
-    else x = x + x.with(as(c, bias, dtype, a.scores()));
+    if (is_bool(bias.dtype()))
+      x = select(x.with(c.b.broadcast(bias, a.scores())), x, x.with(c.b.min_value(x.value().type())));
+    else
+      x = x + x.with(as(c, bias, dtype, a.scores()));
   }
   if (a.causal) {
     const Type index{DType::kI32, a.scores()};
@@ -50,7 +56,9 @@ Expr scores(Context& c, const Attention& a, Value q, Value k, Value bias) {
   return x;
 }
 
-Expr along_keys(Context& c, const Attention& a, Expr row) { return row.with(c.b.broadcast_in_dim(row, a.scores(), {0, 1, 2})); }
+Expr along_keys(Context& c, const Attention& a, Expr row) {
+  return row.with(c.b.broadcast_in_dim(row, a.scores(), {0, 1, 2}));
+}
 
 // 1 / (1 - p) where kept, 0 where dropped; the same for the same rng state.
 Expr dropout_factor(Context& c, const Attention& a, DType dtype) {
@@ -64,7 +72,9 @@ Expr dropout_factor(Context& c, const Attention& a, DType dtype) {
 Values attention(Context& c, const Args& args) {
   const Value q = args.tensor(0), k = args.tensor(1), v = args.tensor(2);
   const Attention a = describe(q, k, v, args.number_or(4, 0), args.flag_or(5, false), scale_or_default(args, 7, q));
-  if (a.heads % a.key_heads != 0) return {c.fail("the number of query heads must be a multiple of the key heads, got " + std::to_string(a.heads) + " and " + std::to_string(a.key_heads))};
+  if (a.heads % a.key_heads != 0)
+    return {c.fail("the number of query heads must be a multiple of the key heads, got " + std::to_string(a.heads) +
+                   " and " + std::to_string(a.key_heads))};
   Expr s = scores(c, a, q, k, args.tensor(3));
   Expr top = s.with(c.b.reduce_max(s, {3}));
   // A row without any visible key: its maximum is -inf, its probabilities are zero.
@@ -125,11 +135,14 @@ Values attention_backward(Context& c, const Args& args) {
   const Value scaled = group(c, a, (ds * a.scale).to(narrow));
   Values results(4);
   if (c.out(0).dtype != DType::kInvalid)
-    results[0] = c.b.convert(ungroup(c, a, c.b.dot(scaled, k, {{0, 1}, {0, 1}, {3}, {2}}, dtype, c.precision)), c.out(0).dtype);
+    results[0] =
+        c.b.convert(ungroup(c, a, c.b.dot(scaled, k, {{0, 1}, {0, 1}, {3}, {2}}, dtype, c.precision)), c.out(0).dtype);
   if (c.out(1).dtype != DType::kInvalid)
-    results[1] = c.b.convert(c.b.dot(scaled, group(c, a, q), {{0, 1}, {0, 1}, {2}, {2}}, dtype, c.precision), c.out(1).dtype);
+    results[1] =
+        c.b.convert(c.b.dot(scaled, group(c, a, q), {{0, 1}, {0, 1}, {2}, {2}}, dtype, c.precision), c.out(1).dtype);
   if (c.out(2).dtype != DType::kInvalid)
-    results[2] = c.b.convert(c.b.dot(group(c, a, kept.to(narrow)), grad, {{0, 1}, {0, 1}, {2}, {2}}, dtype, c.precision), c.out(2).dtype);
+    results[2] = c.b.convert(
+        c.b.dot(group(c, a, kept.to(narrow)), grad, {{0, 1}, {0, 1}, {2}, {2}}, dtype, c.precision), c.out(2).dtype);
   if (c.out(3).dtype != DType::kInvalid) results[3] = bias_gradient(c, ds, c.out(3));
   return results;
 }

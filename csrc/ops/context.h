@@ -44,7 +44,7 @@ struct Arg {
     kBoolList,
     kString,
     kDType,
-    kOther,       // Device, Generator, ...: rules do not look at these
+    kOther,  // Device, Generator, ...: rules do not look at these
   };
   Kind kind = Kind::kNone;
   Value value;
@@ -84,7 +84,9 @@ class Args {
   const std::string& string(size_t i) const { return args_[i].s; }
   std::string string_or(size_t i, std::string otherwise) const { return none(i) ? otherwise : args_[i].s; }
   const std::vector<int64_t>& ints(size_t i) const { return args_[i].ints; }
-  std::vector<int64_t> ints_or(size_t i, std::vector<int64_t> otherwise) const { return none(i) ? otherwise : args_[i].ints; }
+  std::vector<int64_t> ints_or(size_t i, std::vector<int64_t> otherwise) const {
+    return none(i) ? otherwise : args_[i].ints;
+  }
   const std::vector<double>& numbers(size_t i) const { return args_[i].doubles; }
   const std::vector<bool>& flags(size_t i) const { return args_[i].bools; }
   DType dtype_or(size_t i, DType otherwise) const { return none(i) ? otherwise : args_[i].dtype; }
@@ -95,7 +97,8 @@ class Args {
 
 class Context {
  public:
-  Context(Builder& builder, std::string op, std::vector<Type> outs) : b(builder), op(std::move(op)), outs(std::move(outs)) {}
+  Context(Builder& builder, std::string op, std::vector<Type> outs)
+      : b(builder), op(std::move(op)), outs(std::move(outs)) {}
 
   Builder& b;
   // "aten::add.Tensor"

@@ -46,7 +46,9 @@ ConvDims channels_first(int64_t spatial) {
   return d;
 }
 
-int64_t kernel_extent(const Value& weight, const Geometry& g, int64_t i) { return g.dilation[i] * (weight.dim(i + 2) - 1) + 1; }
+int64_t kernel_extent(const Value& weight, const Geometry& g, int64_t i) {
+  return g.dilation[i] * (weight.dim(i + 2) - 1) + 1;
+}
 
 // [G * a, b, ...] -> [a, G * b, ...]: swaps the two channel dims of a grouped kernel.
 Value swap_groups(Context& c, Value w, int64_t groups) {
@@ -126,7 +128,9 @@ Values convolution(Context& c, const Args& args) {
   const Geometry g = geometry(args, 3, x.rank());
   const DType acc = accumulator(x.dtype());
   if (element_count(c.out().shape) == 0) return {c.b.zeros(c.out())};
-  Value y = x.numel() == 0 ? c.b.zeros({acc, c.out().shape}) : g.transposed ? transposed(c, x, w, g, g.output_padding, acc) : plain(c, x, w, g, acc);
+  Value y = x.numel() == 0 ? c.b.zeros({acc, c.out().shape})
+            : g.transposed ? transposed(c, x, w, g, g.output_padding, acc)
+                           : plain(c, x, w, g, acc);
   if (args.tensor(2)) y = c.b.add(y, c.b.broadcast_in_dim(c.b.convert(args.tensor(2), acc), y.shape(), {1}));
   return {c.b.convert(y, c.out().dtype)};
 }

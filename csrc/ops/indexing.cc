@@ -153,6 +153,9 @@ Values masked_scatter(Context& c, const Args& args) {
   Builder& b = c.b;
   Value self = args.tensor(0), source = args.tensor(2);
   const Shape& shape = self.shape();
+  if (DType mask = args.tensor(1).dtype(); !is_bool(mask)) {
+    return {c.fail("only supports boolean masks, but got mask with dtype " + std::string(torch_name(mask)))};
+  }
   Value mask = as(c, args.tensor(1), DType::kBool, shape);
   if (self.numel() == 0 || source.numel() == 0) return {self};
   Value count = running_count(c, mask);

@@ -69,7 +69,8 @@ Value with_batch(Context& c, Value x, const Shape& batch) {
 }
 
 Shape common_batch(Value a, Value b) {
-  return broadcast_shapes({Shape(a.shape().begin(), a.shape().end() - 2), Shape(b.shape().begin(), b.shape().end() - 2)});
+  return broadcast_shapes(
+      {Shape(a.shape().begin(), a.shape().end() - 2), Shape(b.shape().begin(), b.shape().end() - 2)});
 }
 
 Value solve(Context& c, Value a, Value b, bool left, bool upper, bool unit, Transpose transpose) {
@@ -82,7 +83,8 @@ Value solve(Context& c, Value a, Value b, bool left, bool upper, bool unit, Tran
 
 // (self, B, upper, left, unitriangular)
 Values linalg_solve_triangular(Context& c, const Args& args) {
-  return {solve(c, args.tensor(0), args.tensor(1), args.flag_or(3, true), args.flag(2), args.flag_or(4, false), Transpose::kNone)};
+  return {solve(c, args.tensor(0), args.tensor(1), args.flag_or(3, true), args.flag(2), args.flag_or(4, false),
+                Transpose::kNone)};
 }
 
 // (self, A, upper, transpose, unitriangular) -> solution, cloned_coefficient
@@ -99,7 +101,9 @@ Value solve_factored(Context& c, Value b, Value l, bool upper) {
   return solve(c, l, y, true, false, false, is_complex(l.dtype()) ? Transpose::kAdjoint : Transpose::kTranspose);
 }
 
-Values cholesky_solve(Context& c, const Args& args) { return {solve_factored(c, args.tensor(0), args.tensor(1), args.flag(2))}; }
+Values cholesky_solve(Context& c, const Args& args) {
+  return {solve_factored(c, args.tensor(0), args.tensor(1), args.flag(2))};
+}
 
 Values cholesky_inverse(Context& c, const Args& args) {
   const Value l = args.tensor(0);

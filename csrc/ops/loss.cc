@@ -27,7 +27,8 @@ Value reduced(Context& c, Expr terms, int64_t reduction) {
   return sum.to(c.out().dtype);
 }
 
-// --- elementwise losses -----------------------------------------------------------------------------------------------
+// --- elementwise losses
+// -----------------------------------------------------------------------------------------------
 
 // A term of the loss; `parameter` is beta, delta, ... where the loss has one.
 using Term = Expr (*)(Expr x, Expr y, double parameter);
@@ -91,7 +92,8 @@ Expr soft_margin_derivative(Expr x, Expr y, double) {
   return -(y * z) / (z + 1.0);
 }
 
-// --- binary cross entropy ----------------------------------------------------------------------------------------------
+// --- binary cross entropy
+// ----------------------------------------------------------------------------------------------
 
 // (self, target, weight, reduction). Logs are clamped at -100, as in PyTorch.
 Values binary_cross_entropy(Context& c, const Args& args) {
@@ -107,7 +109,8 @@ Values binary_cross_entropy_backward(Context& c, const Args& args) {
   Expr g = x.with(as(c, args.tensor(0), x.dtype(), x.value().shape()));
   Expr result = g * (x - y) / max((1.0 - x) * x, 1e-12);
   if (args.tensor(3)) result = result * x.with(as(c, args.tensor(3), x.dtype(), x.value().shape()));
-  if (args.integer_or(4, kMean) == kMean) result = result / spread(x.with(c.b.extents(x, {}, x.dtype())), x.value().shape());
+  if (args.integer_or(4, kMean) == kMean)
+    result = result / spread(x.with(c.b.extents(x, {}, x.dtype())), x.value().shape());
   return {result.to(c.out().dtype)};
 }
 
@@ -126,14 +129,15 @@ Values binary_cross_entropy_with_logits(Context& c, const Args& args) {
   return {reduced(c, terms, args.integer_or(4, kMean))};
 }
 
-// --- negative log likelihood -------------------------------------------------------------------------------------------
+// --- negative log likelihood
+// -------------------------------------------------------------------------------------------
 
 // One row per target: scores [M, C], target [M]; the row shape is what the target's shape was.
 struct ClassRows {
-  Value scores;   // [.., C], class dim last
-  Value target;   // i64, the shape of a row index
-  Expr weight;    // weight of each target's class, 0 where ignored; shape of target
-  Value picked;   // bool, shape of scores: this class is the target
+  Value scores;  // [.., C], class dim last
+  Value target;  // i64, the shape of a row index
+  Expr weight;   // weight of each target's class, 0 where ignored; shape of target
+  Value picked;  // bool, shape of scores: this class is the target
 };
 
 // Class scores with the class dim moved last; a 1-D input is one row.
@@ -153,7 +157,8 @@ ClassRows class_rows(Context& c, Value self, Value target, Value weight, int64_t
   r.target = c.b.reshape(r.target, rows);
   const int64_t classes = r.scores.dim(-1);
   Value ignored = c.b.eq(r.target, c.b.constant_int(r.target.type(), ignore));
-  Value outside = c.b.logical_or(c.b.lt(r.target, c.b.zeros_like(r.target)), c.b.ge(r.target, c.b.constant_int(r.target.type(), classes)));
+  Value outside = c.b.logical_or(c.b.lt(r.target, c.b.zeros_like(r.target)),
+                                 c.b.ge(r.target, c.b.constant_int(r.target.type(), classes)));
   c.check_index(c.b.logical_and(outside, c.b.logical_not(ignored)));
   Dims leading;
   for (int64_t i = 0; i + 1 < r.scores.rank(); ++i) leading.push_back(i);
@@ -192,7 +197,8 @@ Values nll_backward(Context& c, const Args& args) {
   Expr g(c.b, c.b.convert(args.tensor(0), dtype));
   g = args.integer(4) == kNone ? g.with(c.b.reshape(g, rows)) : spread(g.with(c.b.reshape(g, {})), rows);
   Expr row = -(g * r.weight);
-  if (args.integer(4) == kMean) row = row / spread(Expr(c.b, c.b.reshape(c.b.convert(args.tensor(6), dtype), {})), rows);
+  if (args.integer(4) == kMean)
+    row = row / spread(Expr(c.b, c.b.reshape(c.b.convert(args.tensor(6), dtype), {})), rows);
   row = select(r.weight == 0.0, 0.0, row);
   Dims leading;
   for (size_t i = 0; i < rows.size(); ++i) leading.push_back(static_cast<int64_t>(i));
@@ -207,17 +213,20 @@ Values nll_backward(Context& c, const Args& args) {
   return {c.b.reshape(c.b.convert(result, c.out().dtype), c.out().shape)};
 }
 
-// --- margins -----------------------------------------------------------------------------------------------------------
+// --- margins
+// -----------------------------------------------------------------------------------------------------------
 
 // (self, target, p, margin, weight, reduction): mean over classes of max(0, margin - x[t] + x[i])^p, i != t.
 struct Margin {
   ClassRows rows;
-  Expr gap;      // margin - x[t] + x[i], where positive and i != t; else 0
-  Expr weight;   // of the target's class, spread over the classes
+  Expr gap;     // margin - x[t] + x[i], where positive and i != t; else 0
+  Expr weight;  // of the target's class, spread over the classes
 };
 
 Margin margin_rows(Context& c, const Args& args, size_t first) {
-  Margin m{class_rows(c, args.tensor(first), args.tensor(first + 1), args.tensor(first + 4), INT64_MIN), {c.b, {}}, {c.b, {}}};
+  Margin m{class_rows(c, args.tensor(first), args.tensor(first + 1), args.tensor(first + 4), INT64_MIN),
+           {c.b, {}},
+           {c.b, {}}};
   Expr x(c.b, m.rows.scores);
   const Shape& shape = m.rows.scores.shape();
   Expr target = x.with(c.b.reduce_sum(select(Expr(c.b, m.rows.picked), x, 0.0), {1}));
@@ -271,8 +280,10 @@ void add_loss_rows(Rows& rows) {
   rows.push_back({"aten::binary_cross_entropy", binary_cross_entropy});
   rows.push_back({"aten::binary_cross_entropy_backward", binary_cross_entropy_backward});
   rows.push_back({"aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits});
-  for (const char* name : {"aten::nll_loss_forward", "aten::nll_loss2d_forward"}) rows.push_back(Row{name, nll_forward}.as_indexing());
-  for (const char* name : {"aten::nll_loss_backward", "aten::nll_loss2d_backward"}) rows.push_back({name, nll_backward});
+  for (const char* name : {"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
+    rows.push_back(Row{name, nll_forward}.as_indexing());
+  for (const char* name : {"aten::nll_loss_backward", "aten::nll_loss2d_backward"})
+    rows.push_back({name, nll_backward});
   rows.push_back(Row{"aten::multi_margin_loss", multi_margin_loss}.as_indexing());
   rows.push_back({"aten::multi_margin_loss_backward", multi_margin_loss_backward});
 }

@@ -33,8 +33,8 @@ Rule plain(const DotDims& dims) {
   return [dims](Context& c, const Args& args) -> Values {
     Value x = args.tensor(0), y = args.tensor(1);
     if (x.dtype() != y.dtype())
-      return {c.fail("expected both operands to have the same dtype, got " + std::string(torch_name(x.dtype())) + " and " +
-                     std::string(torch_name(y.dtype())))};
+      return {c.fail("expected both operands to have the same dtype, got " + std::string(torch_name(x.dtype())) +
+                     " and " + std::string(torch_name(y.dtype())))};
     return {product(c, x, y, dims).to(c.out().dtype)};
   };
 }

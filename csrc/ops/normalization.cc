@@ -61,7 +61,8 @@ Expr affine(Context& c, Expr x, Value weight, Value bias) {
   return x;
 }
 
-// --- batch norm -------------------------------------------------------------------------------------------------------
+// --- batch norm
+// -------------------------------------------------------------------------------------------------------
 
 struct BatchNormCall {
   Value input, weight, bias, running_mean, running_var;
@@ -122,7 +123,8 @@ BatchNormResult batch_norm(Context& c, const BatchNormCall& call) {
 // native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps): writes the running
 // statistics although its schema does not say so.
 Values native_batch_norm(Context& c, const Args& args) {
-  auto r = batch_norm(c, {args.tensor(0), args.tensor(1), args.tensor(2), args.tensor(3), args.tensor(4), args.flag(5), args.number(6), args.number(7)});
+  auto r = batch_norm(c, {args.tensor(0), args.tensor(1), args.tensor(2), args.tensor(3), args.tensor(4), args.flag(5),
+                          args.number(6), args.number(7)});
   Values values;
   if (args.tensor(3)) values.push_back(r.running_mean);
   if (args.tensor(4)) values.push_back(r.running_var);
@@ -132,13 +134,15 @@ Values native_batch_norm(Context& c, const Args& args) {
 
 // (input, weight, bias, training, momentum, eps)
 Values batch_norm_no_stats(Context& c, const Args& args) {
-  auto r = batch_norm(c, {args.tensor(0), args.tensor(1), args.tensor(2), {}, {}, args.flag(3), args.number(4), args.number(5)});
+  auto r = batch_norm(
+      c, {args.tensor(0), args.tensor(1), args.tensor(2), {}, {}, args.flag(3), args.number(4), args.number(5)});
   return {r.output, r.save_mean, r.save_invstd};
 }
 
 // (input, weight, bias, running_mean, running_var, momentum, eps) -> output, save_mean, save_invstd, reserve
 Values batch_norm_with_update(Context& c, const Args& args) {
-  auto r = batch_norm(c, {args.tensor(0), args.tensor(1), args.tensor(2), args.tensor(3), args.tensor(4), true, args.number(5), args.number(6)});
+  auto r = batch_norm(c, {args.tensor(0), args.tensor(1), args.tensor(2), args.tensor(3), args.tensor(4), true,
+                          args.number(5), args.number(6)});
   return {r.running_mean, r.running_var, r.output, r.save_mean, r.save_invstd, c.b.zeros(c.out(3))};
 }
 
@@ -172,7 +176,8 @@ Values batch_norm_grad(Context& c, const BatchNormGrad& call) {
   const Shape& shape = x.value().shape();
   const bool saved = call.training || !call.running_mean;
   Expr mean = channelwise(c, saved ? call.save_mean : call.running_mean, rank, dtype);
-  Expr invstd = saved ? channelwise(c, call.save_invstd, rank, dtype) : rsqrt(channelwise(c, call.running_var, rank, dtype) + call.eps);
+  Expr invstd = saved ? channelwise(c, call.save_invstd, rank, dtype)
+                      : rsqrt(channelwise(c, call.running_var, rank, dtype) + call.eps);
   Expr normal = (x - spread(mean, shape)) * spread(invstd, shape);
   Expr sum_g = kept_sum(g, dims);
   Expr sum_gx = kept_sum(g * normal, dims);
@@ -194,10 +199,12 @@ Values batch_norm_grad(Context& c, const BatchNormGrad& call) {
 
 // (grad, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask)
 Values native_batch_norm_backward(Context& c, const Args& args) {
-  return batch_norm_grad(c, {args.tensor(0), args.tensor(1), args.tensor(2), args.tensor(3), args.tensor(4), args.tensor(5), args.tensor(6), args.flag(7), args.number(8)});
+  return batch_norm_grad(c, {args.tensor(0), args.tensor(1), args.tensor(2), args.tensor(3), args.tensor(4),
+                             args.tensor(5), args.tensor(6), args.flag(7), args.number(8)});
 }
 
-// --- layer norm -------------------------------------------------------------------------------------------------------
+// --- layer norm
+// -------------------------------------------------------------------------------------------------------
 
 // (input, normalized_shape, weight, bias, eps) -> output, mean, rstd
 Values native_layer_norm(Context& c, const Args& args) {
@@ -253,11 +260,13 @@ Values fused_rms_norm_backward(Context& c, const Args& args) {
     Expr gw = args.tensor(4) ? g * g.with(as(c, args.tensor(4), dtype, shape)) : g;
     results[0] = ((gw - normal * spread(kept_mean(gw * normal, range(outer, rank)), shape)) * rstd).to(c.out(0).dtype);
   }
-  if (c.out(1).dtype != DType::kInvalid) results[1] = c.b.convert(c.b.reduce_sum(g * normal, range(0, outer)), c.out(1).dtype);
+  if (c.out(1).dtype != DType::kInvalid)
+    results[1] = c.b.convert(c.b.reduce_sum(g * normal, range(0, outer)), c.out(1).dtype);
   return results;
 }
 
-// --- group norm -------------------------------------------------------------------------------------------------------
+// --- group norm
+// -------------------------------------------------------------------------------------------------------
 
 // (input, weight, bias, N, C, HxW, group, eps) -> output, mean [N, group], rstd [N, group]
 Values native_group_norm(Context& c, const Args& args) {
@@ -270,7 +279,8 @@ Values native_group_norm(Context& c, const Args& args) {
   const Shape grouped = x.value().shape();
   Expr y = (x - spread(m.mean, grouped)) * spread(rstd, grouped);
   y = affine(c, y.with(c.b.reshape(y, {n, channels, spatial})), args.tensor(1), args.tensor(2));
-  return {c.b.reshape(y.to(c.out(0).dtype), input.shape()), c.b.reshape(m.mean.to(c.out(1).dtype), {n, groups}), c.b.reshape(rstd.to(c.out(2).dtype), {n, groups})};
+  return {c.b.reshape(y.to(c.out(0).dtype), input.shape()), c.b.reshape(m.mean.to(c.out(1).dtype), {n, groups}),
+          c.b.reshape(rstd.to(c.out(2).dtype), {n, groups})};
 }
 
 // (grad, input, mean, rstd, weight, N, C, HxW, group, output_mask)
@@ -281,7 +291,9 @@ Values native_group_norm_backward(Context& c, const Args& args) {
   const Shape grouped{n, groups, channels / groups * spatial}, split{n, channels, spatial};
   Expr x(c.b, c.b.reshape(c.b.convert(input, dtype), grouped));
   Expr g(c.b, c.b.reshape(c.b.convert(args.tensor(0), dtype), split));
-  auto per_group = [&](Value v) { return spread(Expr(c.b, c.b.reshape(c.b.convert(v, dtype), {n, groups, 1})), grouped); };
+  auto per_group = [&](Value v) {
+    return spread(Expr(c.b, c.b.reshape(c.b.convert(v, dtype), {n, groups, 1})), grouped);
+  };
   Expr rstd = per_group(args.tensor(3));
   Expr normal = (x - per_group(args.tensor(2))) * rstd;
   Values results(3);
@@ -292,7 +304,8 @@ Values native_group_norm_backward(Context& c, const Args& args) {
     results[0] = c.b.reshape((centred * rstd).to(c.out(0).dtype), input.shape());
   }
   Expr by_channel = normal.with(c.b.reshape(normal, split));
-  if (c.out(1).dtype != DType::kInvalid) results[1] = c.b.convert(c.b.reduce_sum(g * by_channel, {0, 2}), c.out(1).dtype);
+  if (c.out(1).dtype != DType::kInvalid)
+    results[1] = c.b.convert(c.b.reduce_sum(g * by_channel, {0, 2}), c.out(1).dtype);
   if (c.out(2).dtype != DType::kInvalid) results[2] = c.b.convert(c.b.reduce_sum(g, {0, 2}), c.out(2).dtype);
   return results;
 }
@@ -308,7 +321,8 @@ void add_normalization_rows(Rows& rows) {
   rows.push_back({"aten::_batch_norm_with_update", batch_norm_with_update});
   rows.push_back(Row{"aten::batch_norm_update_stats", batch_norm_update_stats}.writing({1, 2}));
   rows.push_back({"aten::native_batch_norm_backward", native_batch_norm_backward});
-  // (grad, input, weight, running_mean, running_var, save_mean, save_invstd, update, eps, mask, reserve): the same order.
+  // (grad, input, weight, running_mean, running_var, save_mean, save_invstd, update, eps, mask, reserve): the same
+  // order.
   rows.push_back({"aten::batch_norm_backward", native_batch_norm_backward});
   rows.push_back({"aten::native_layer_norm", native_layer_norm});
   rows.push_back({"aten::native_layer_norm_backward", native_layer_norm_backward});

@@ -17,7 +17,12 @@ struct Step {
   Value parameter, gradient;
   DType dtype;  // everything is computed in it
 
-  Step(Context& c, const Args& args) : c(c), args(args), parameter(args.tensor(0)), gradient(args.tensor(1)), dtype(compute_dtype(parameter.dtype())) {}
+  Step(Context& c, const Args& args)
+      : c(c),
+        args(args),
+        parameter(args.tensor(0)),
+        gradient(args.tensor(1)),
+        dtype(compute_dtype(parameter.dtype())) {}
 
   const Shape& shape() const { return parameter.shape(); }
   // A number: a double operand or a 0-d tensor (tensor_lr), as a 0-d f64 value.
@@ -63,8 +68,10 @@ Rule adam(bool decoupled) {
     Expr p = s.tensor(0);
     const Expr unscaled = prepared_gradient(s, 13, maximize);
     Expr g = unscaled;
-    if (decoupled) p = p * s.wide(1.0 - lr * decay);
-    else g = g + p * s.wide(decay);
+    if (decoupled)
+      p = p * s.wide(1.0 - lr * decay);
+    else
+      g = g + p * s.wide(decay);
     Expr m = s.tensor(2), v = s.tensor(3);
     m = m + (g - m) * s.wide(1.0 - beta1);
     v = v * s.wide(beta2) + g * g * s.wide(1.0 - beta2);
@@ -130,7 +137,8 @@ Rule adagrad(bool counted) {
   };
 }
 
-// --- gradient scaler -----------------------------------------------------------------------------------------------------
+// --- gradient scaler
+// -----------------------------------------------------------------------------------------------------
 
 // (self, found_inf, inv_scale), tensor by tensor.
 Values check_and_unscale(Context& c, const Args& args) {
@@ -156,7 +164,9 @@ Values update_scale(Context& c, const Args& args) {
   Expr due = count == tracker.with(c.b.constant_int(tracker.value().type(), args.integer(5)));
   Expr grown = scale * like_scale(growth);
   // A scale that would overflow stays.
-  Expr next = select(scale.with(c.b.logical_and(c.b.reshape(due, scale.value().shape()), c.b.unary("is_finite", grown))), grown, scale);
+  Expr next =
+      select(scale.with(c.b.logical_and(c.b.reshape(due, scale.value().shape()), c.b.unary("is_finite", grown))), grown,
+             scale);
   Expr zero = tracker.like(0);
   return {c.b.select(found, scale * like_scale(backoff), next), c.b.select(found, zero, select(due, zero, count))};
 }

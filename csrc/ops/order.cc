@@ -279,6 +279,9 @@ Rule searchsorted(bool scalar) {
 Rule bucketize(bool scalar) {
   return [scalar](Context& c, const Args& args) -> Values {
     Value values = scalar ? args.scalar(0) : args.tensor(0);
+    if (int64_t rank = args.tensor(1).rank(); rank != 1) {
+      return {c.fail("boundaries tensor must be 1 dimension, but got dim(" + std::to_string(rank) + ")")};
+    }
     return search(c, {args.tensor(1), values, result_type(args, {0, 1}), args.flag_or(3, false)});
   };
 }

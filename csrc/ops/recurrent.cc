@@ -8,7 +8,9 @@ namespace {
 
 Expr sigmoid(Expr x) { return call("logistic", x); }
 
-Expr columns(Expr x, int64_t index, int64_t width) { return x.with(x.b().slice_dim(x, 1, index * width, (index + 1) * width)); }
+Expr columns(Expr x, int64_t index, int64_t width) {
+  return x.with(x.b().slice_dim(x, 1, index * width, (index + 1) * width));
+}
 
 Expr wide(Context& c, Value v, DType dtype) { return {c.b, c.b.convert(v, dtype)}; }
 
@@ -20,14 +22,18 @@ Expr with_bias(Context& c, Expr gates, Value bias) {
 Value joined(Context& c, const Values& parts, DType dtype) { return c.b.convert(c.b.concatenate(parts, 1), dtype); }
 
 // Sum over the batch.
-Value bias_gradient(Context& c, Value gates, const Type& type) { return c.b.convert(c.b.reduce_sum(gates, {0}), type.dtype); }
+Value bias_gradient(Context& c, Value gates, const Type& type) {
+  return c.b.convert(c.b.reduce_sum(gates, {0}), type.dtype);
+}
 
 // (input_gates, hidden_gates, cx, input_bias, hidden_bias) -> hy, cy, workspace (the activated gates i, f, g, o)
 Values lstm_cell(Context& c, const Args& args) {
   const DType dtype = compute_dtype(args.tensor(0).dtype());
-  Expr gates = with_bias(c, wide(c, args.tensor(0), dtype), args.tensor(3)) + with_bias(c, wide(c, args.tensor(1), dtype), args.tensor(4));
+  Expr gates = with_bias(c, wide(c, args.tensor(0), dtype), args.tensor(3)) +
+               with_bias(c, wide(c, args.tensor(1), dtype), args.tensor(4));
   const int64_t n = args.tensor(2).dim(1);
-  Expr i = sigmoid(columns(gates, 0, n)), f = sigmoid(columns(gates, 1, n)), g = tanh(columns(gates, 2, n)), o = sigmoid(columns(gates, 3, n));
+  Expr i = sigmoid(columns(gates, 0, n)), f = sigmoid(columns(gates, 1, n)), g = tanh(columns(gates, 2, n)),
+       o = sigmoid(columns(gates, 3, n));
   Expr cy = f * wide(c, args.tensor(2), dtype) + i * g;
   Expr hy = o * tanh(cy);
   return {hy.to(c.out(0).dtype), cy.to(c.out(1).dtype), joined(c, {i, f, g, o}, c.out(2).dtype)};
@@ -75,13 +81,18 @@ Values gru_cell_backward(Context& c, const Args& args) {
   Expr g = wide(c, args.tensor(0), dtype);
   Expr w = wide(c, args.tensor(1), dtype);
   const int64_t width = args.tensor(0).dim(1);
-  Expr r = columns(w, 0, width), z = columns(w, 1, width), n = columns(w, 2, width), hx = columns(w, 3, width), hidden = columns(w, 4, width);
+  Expr r = columns(w, 0, width), z = columns(w, 1, width), n = columns(w, 2, width), hx = columns(w, 3, width),
+       hidden = columns(w, 4, width);
   Expr gn = g * (1.0 - z) * (1.0 - n * n);
   Expr gz = g * (hx - n) * z * (1.0 - z);
   Expr gr = gn * hidden * r * (1.0 - r);
   Value input = c.b.concatenate({gr, gz, gn}, 1);
   Value hidden_gates = c.b.concatenate({gr, gz, gn * r}, 1);
-  Values results{c.b.convert(input, c.out(0).dtype), c.b.convert(hidden_gates, c.out(1).dtype), (g * z).to(c.out(2).dtype), {}, {}};
+  Values results{c.b.convert(input, c.out(0).dtype),
+                 c.b.convert(hidden_gates, c.out(1).dtype),
+                 (g * z).to(c.out(2).dtype),
+                 {},
+                 {}};
   if (c.out(3).dtype != DType::kInvalid) results[3] = bias_gradient(c, input, c.out(3));
   if (c.out(4).dtype != DType::kInvalid) results[4] = bias_gradient(c, hidden_gates, c.out(4));
   return results;

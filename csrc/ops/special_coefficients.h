@@ -1,4 +1,5 @@
 // Written by special_coefficients.py; do not edit.
+// clang-format off
 #pragma once
 
 #include <vector>

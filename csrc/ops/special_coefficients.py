@@ -92,51 +92,116 @@ def table(name: str, comment: str, build: Callable[[], list]) -> None:
     TABLES.append((name, comment, build))
 
 
-table("kI0Small", "exp(-x) I0(x), 0 <= x <= 8, t = x / 4 - 1", lambda: series(lambda x: mp.exp(-x) * mp.besseli(0, x), 0, 8))
-table("kI1Small", "exp(-x) I1(x) / x, 0 <= x <= 8, t = x / 4 - 1",
-      lambda: series(lambda x: mp.exp(-x) * (mp.besseli(1, x) / x if x else mp.mpf("0.5")), 0, 8))
+table(
+    "kI0Small",
+    "exp(-x) I0(x), 0 <= x <= 8, t = x / 4 - 1",
+    lambda: series(lambda x: mp.exp(-x) * mp.besseli(0, x), 0, 8),
+)
+table(
+    "kI1Small",
+    "exp(-x) I1(x) / x, 0 <= x <= 8, t = x / 4 - 1",
+    lambda: series(lambda x: mp.exp(-x) * (mp.besseli(1, x) / x if x else mp.mpf("0.5")), 0, 8),
+)
 for order in (0, 1):
+
     def large_i(s, order=order):
         x = 8 / s if s > mp.mpf("1e-12") else mp.mpf(10) ** 13
         return mp.sqrt(x) * mp.exp(-x) * mp.besseli(order, x)
 
     table(f"kI{order}Large", f"sqrt(x) exp(-x) I{order}(x), x >= 8, t = 16 / x - 1", lambda f=large_i: series(f, 0, 1))
-table("kK0Small", "K0(x) + log(x / 2) I0(x), 0 < x <= 2, t = x^2 / 2 - 1",
-      lambda: series(lambda s: mp.besselk(0, mp.sqrt(s)) + mp.log(mp.sqrt(s) / 2) * mp.besseli(0, mp.sqrt(s)), mp.mpf("1e-30"), 4, samples=48))
-table("kK1Small", "x (K1(x) - log(x / 2) I1(x)), 0 < x <= 2, t = x^2 / 2 - 1",
-      lambda: series(lambda s: mp.sqrt(s) * (mp.besselk(1, mp.sqrt(s)) - mp.log(mp.sqrt(s) / 2) * mp.besseli(1, mp.sqrt(s))), mp.mpf("1e-30"), 4, samples=48))
+table(
+    "kK0Small",
+    "K0(x) + log(x / 2) I0(x), 0 < x <= 2, t = x^2 / 2 - 1",
+    lambda: series(
+        lambda s: mp.besselk(0, mp.sqrt(s)) + mp.log(mp.sqrt(s) / 2) * mp.besseli(0, mp.sqrt(s)),
+        mp.mpf("1e-30"),
+        4,
+        samples=48,
+    ),
+)
+table(
+    "kK1Small",
+    "x (K1(x) - log(x / 2) I1(x)), 0 < x <= 2, t = x^2 / 2 - 1",
+    lambda: series(
+        lambda s: mp.sqrt(s) * (mp.besselk(1, mp.sqrt(s)) - mp.log(mp.sqrt(s) / 2) * mp.besseli(1, mp.sqrt(s))),
+        mp.mpf("1e-30"),
+        4,
+        samples=48,
+    ),
+)
 for order in (0, 1):
+
     def large_k(s, order=order):
         x = 2 / s if s > mp.mpf("1e-12") else mp.mpf(10) ** 13
         return mp.sqrt(x) * mp.exp(x) * mp.besselk(order, x)
 
     table(f"kK{order}Large", f"sqrt(x) exp(x) K{order}(x), x >= 2, t = 4 / x - 1", lambda f=large_k: series(f, 0, 1))
 table("kJ0Small", "J0(x), 0 <= x <= 8, t = x^2 / 32 - 1", lambda: series(lambda s: mp.besselj(0, mp.sqrt(s)), 0, 64))
-table("kJ1Small", "J1(x) / x, 0 <= x <= 8, t = x^2 / 32 - 1",
-      lambda: series(lambda s: mp.besselj(1, mp.sqrt(s)) / mp.sqrt(s) if s else mp.mpf("0.5"), 0, 64))
-table("kY0Small", "Y0(x) - 2/pi log(x) J0(x), 0 < x <= 8, t = x^2 / 32 - 1",
-      lambda: series(lambda s: mp.bessely(0, mp.sqrt(s)) - 2 / PI * mp.log(mp.sqrt(s)) * mp.besselj(0, mp.sqrt(s)), mp.mpf("1e-30"), 64))
-table("kY1Small", "(Y1(x) - 2/pi (log(x) J1(x) - 1 / x)) / x, 0 < x <= 8, t = x^2 / 32 - 1",
-      lambda: series(lambda s: (mp.bessely(1, mp.sqrt(s)) - 2 / PI * (mp.log(mp.sqrt(s)) * mp.besselj(1, mp.sqrt(s)) - 1 / mp.sqrt(s))) / mp.sqrt(s),
-                     mp.mpf("1e-20"), 64))
+table(
+    "kJ1Small",
+    "J1(x) / x, 0 <= x <= 8, t = x^2 / 32 - 1",
+    lambda: series(lambda s: mp.besselj(1, mp.sqrt(s)) / mp.sqrt(s) if s else mp.mpf("0.5"), 0, 64),
+)
+table(
+    "kY0Small",
+    "Y0(x) - 2/pi log(x) J0(x), 0 < x <= 8, t = x^2 / 32 - 1",
+    lambda: series(
+        lambda s: mp.bessely(0, mp.sqrt(s)) - 2 / PI * mp.log(mp.sqrt(s)) * mp.besselj(0, mp.sqrt(s)),
+        mp.mpf("1e-30"),
+        64,
+    ),
+)
+table(
+    "kY1Small",
+    "(Y1(x) - 2/pi (log(x) J1(x) - 1 / x)) / x, 0 < x <= 8, t = x^2 / 32 - 1",
+    lambda: series(
+        lambda s: (
+            (mp.bessely(1, mp.sqrt(s)) - 2 / PI * (mp.log(mp.sqrt(s)) * mp.besselj(1, mp.sqrt(s)) - 1 / mp.sqrt(s)))
+            / mp.sqrt(s)
+        ),
+        mp.mpf("1e-20"),
+        64,
+    ),
+)
 for order in (0, 1):
-    P, Q = amplitude_phase(lambda x, n=order: mp.besselj(n, x), lambda x, n=order: mp.bessely(n, x), PI / 4 + order * PI / 2)
+    P, Q = amplitude_phase(
+        lambda x, n=order: mp.besselj(n, x), lambda x, n=order: mp.bessely(n, x), PI / 4 + order * PI / 2
+    )
     note = f"of the phase form of J{order} and Y{order}, x >= 8, t = 2 (8 / x)^2 - 1"
     table(f"kBesselP{order}", f"P {note}", lambda f=P: series(f, 0, 1, samples=48))
     table(f"kBesselQ{order}", f"Q x / 8 {note}", lambda f=Q: series(f, 0, 1, samples=48))
 table("kAirySmall", "Ai(x), -8 <= x <= 2, t = (x + 3) / 5", lambda: series(mp.airyai, -8, 2))
-table("kAiryTail", "2 sqrt(pi) x^(1/4) exp(zeta) Ai(x), x >= 2, zeta = 2/3 x^(3/2), t = 2 zeta(2) / zeta - 1",
-      lambda: series(airy_tail, 0, 1 / (mp.mpf(2) / 3 * mp.mpf(2) ** mp.mpf("1.5"))))
+table(
+    "kAiryTail",
+    "2 sqrt(pi) x^(1/4) exp(zeta) Ai(x), x >= 2, zeta = 2/3 x^(3/2), t = 2 zeta(2) / zeta - 1",
+    lambda: series(airy_tail, 0, 1 / (mp.mpf(2) / 3 * mp.mpf(2) ** mp.mpf("1.5"))),
+)
 S8 = 1 / (mp.mpf(2) / 3 * mp.mpf(8) ** mp.mpf("1.5")) ** 2
-table("kAiryP", "P of the phase form of Ai(-x), x >= 8, t = 2 (zeta(8) / zeta)^2 - 1", lambda: series(lambda s: airy_rotate(s, 0), 0, S8, samples=32))
-table("kAiryQ", "Q zeta of the phase form of Ai(-x), x >= 8, t = 2 (zeta(8) / zeta)^2 - 1", lambda: series(lambda s: airy_rotate(s, 1), 0, S8, samples=32))
-table("kErfcx", "(1 + 2 x) erfcx(x), x >= 0, t = 8 / (4 + x) - 1",
-      lambda: series(lambda u: (1 + 2 * (4 / u - 4)) * erfcx(4 / u - 4) if u > mp.mpf("1e-15") else 2 / mp.sqrt(PI), 0, 1))
-table("kNormalTail", "h(z), 0.02 <= z <= 0.5, t = (z - 0.26) / 0.24", lambda: series(normal_quantile_tail, "0.02", "0.5"))
+table(
+    "kAiryP",
+    "P of the phase form of Ai(-x), x >= 8, t = 2 (zeta(8) / zeta)^2 - 1",
+    lambda: series(lambda s: airy_rotate(s, 0), 0, S8, samples=32),
+)
+table(
+    "kAiryQ",
+    "Q zeta of the phase form of Ai(-x), x >= 8, t = 2 (zeta(8) / zeta)^2 - 1",
+    lambda: series(lambda s: airy_rotate(s, 1), 0, S8, samples=32),
+)
+table(
+    "kErfcx",
+    "(1 + 2 x) erfcx(x), x >= 0, t = 8 / (4 + x) - 1",
+    lambda: series(
+        lambda u: (1 + 2 * (4 / u - 4)) * erfcx(4 / u - 4) if u > mp.mpf("1e-15") else 2 / mp.sqrt(PI), 0, 1
+    ),
+)
+table(
+    "kNormalTail", "h(z), 0.02 <= z <= 0.5, t = (z - 0.26) / 0.24", lambda: series(normal_quantile_tail, "0.02", "0.5")
+)
 
 
 def main() -> None:
     print("// Written by special_coefficients.py; do not edit.")
+    print("// clang-format off")
     print("#pragma once\n\n#include <vector>\n\nnamespace torch_tpu::ops::chebyshev {\n")
     for name, comment, build in TABLES:
         print(f"// {comment}")

@@ -42,38 +42,74 @@ struct Row {
   // rule returns an absent value for one that this call leaves unchanged.
   std::vector<int> writes = {};
 
-  Row& specialising(int arg, std::vector<double> values) { specialise[arg] = std::move(values); return *this; }
-  Row& ignoring_self() { ignores_self = true; return *this; }
-  Row& as_random() { random = true; return *this; }
-  Row& as_random_when(int argument) { random = true; random_when = argument; return *this; }
-  Row& as_indexing() { checks_index = true; return *this; }
-  Row& as_pointwise() { pointwise = true; return *this; }
-  Row& as_per_element() { per_element = true; return *this; }
-  Row& writing(std::vector<int> arguments) { writes = std::move(arguments); return *this; }
-  Row& with_double_operands() { double_operands = true; return *this; }
-  Row& only_on(Platform p) { only = p; return *this; }
+  Row& specialising(int arg, std::vector<double> values) {
+    specialise[arg] = std::move(values);
+    return *this;
+  }
+  Row& ignoring_self() {
+    ignores_self = true;
+    return *this;
+  }
+  Row& as_random() {
+    random = true;
+    return *this;
+  }
+  Row& as_random_when(int argument) {
+    random = true;
+    random_when = argument;
+    return *this;
+  }
+  Row& as_indexing() {
+    checks_index = true;
+    return *this;
+  }
+  Row& as_pointwise() {
+    pointwise = true;
+    return *this;
+  }
+  Row& as_per_element() {
+    per_element = true;
+    return *this;
+  }
+  Row& writing(std::vector<int> arguments) {
+    writes = std::move(arguments);
+    return *this;
+  }
+  Row& with_double_operands() {
+    double_operands = true;
+    return *this;
+  }
+  Row& only_on(Platform p) {
+    only = p;
+    return *this;
+  }
 };
 
 using Rows = std::vector<Row>;
 
 // One function per file of rules, each appends its rows.
-void add_pointwise_rows(Rows& rows);      // pointwise.cc: unary, binary, comparison, ternary, activations, casts, special functions
-void add_creation_rows(Rows& rows);       // creation.cc: arange, eye, linspace, full, fill, tril/triu, one-hot, complex/polar
-void add_random_rows(Rows& rows);         // random.cc: uniform_, normal_, bernoulli, dropout, randperm, multinomial, ...
-void add_reduction_rows(Rows& rows);      // reduction.cc: sum, mean, var, amax, argmax, norms, any/all, cumsum, logsumexp, ...
-void add_order_rows(Rows& rows);          // order.cc: sort, topk, kthvalue, median, mode, unique helpers, searchsorted
-void add_indexing_rows(Rows& rows);       // indexing.cc: index, index_put, gather, scatter*, index_*, take, put, embedding, masked_*
-void add_shape_rows(Rows& rows);          // shape.cc: cat, stack, flip, roll, repeat, pad, unfold, pixel_shuffle, copies
-void add_matmul_rows(Rows& rows);         // matmul.cc: mm, bmm, addmm, baddbmm, dot, mv, addmv, addr, _grouped_mm, ...
-void add_convolution_rows(Rows& rows);    // convolution.cc: convolution_overrideable and backward
-void add_pooling_rows(Rows& rows);        // pooling.cc: max/avg/adaptive pools and backwards
-void add_normalization_rows(Rows& rows);  // normalization.cc: batch, layer, group, rms norm, softmax families and backwards
-void add_attention_rows(Rows& rows);      // attention.cc: SDPA overrideable forward and backward
-void add_loss_rows(Rows& rows);           // loss.cc: nll, cross entropy pieces, mse, smooth_l1, huber, bce, kl, ...
-void add_recurrent_rows(Rows& rows);      // recurrent.cc: fused LSTM / GRU cells
-void add_optimizer_rows(Rows& rows);      // optimizer.cc: _fused_adam(w)_, _fused_sgd_, _fused_adagrad_, amp unscale
-void add_resampling_rows(Rows& rows);     // resampling.cc: upsample_*, grid_sampler, im2col, col2im
-void add_linalg_rows(Rows& rows);         // linalg.cc: cholesky, triangular_solve, qr, eigh, inverse, det, fft
+void add_pointwise_rows(
+    Rows& rows);  // pointwise.cc: unary, binary, comparison, ternary, activations, casts, special functions
+void add_creation_rows(
+    Rows& rows);                   // creation.cc: arange, eye, linspace, full, fill, tril/triu, one-hot, complex/polar
+void add_random_rows(Rows& rows);  // random.cc: uniform_, normal_, bernoulli, dropout, randperm, multinomial, ...
+void add_reduction_rows(
+    Rows& rows);                  // reduction.cc: sum, mean, var, amax, argmax, norms, any/all, cumsum, logsumexp, ...
+void add_order_rows(Rows& rows);  // order.cc: sort, topk, kthvalue, median, mode, unique helpers, searchsorted
+void add_indexing_rows(
+    Rows& rows);  // indexing.cc: index, index_put, gather, scatter*, index_*, take, put, embedding, masked_*
+void add_shape_rows(Rows& rows);        // shape.cc: cat, stack, flip, roll, repeat, pad, unfold, pixel_shuffle, copies
+void add_matmul_rows(Rows& rows);       // matmul.cc: mm, bmm, addmm, baddbmm, dot, mv, addmv, addr, _grouped_mm, ...
+void add_convolution_rows(Rows& rows);  // convolution.cc: convolution_overrideable and backward
+void add_pooling_rows(Rows& rows);      // pooling.cc: max/avg/adaptive pools and backwards
+void add_normalization_rows(
+    Rows& rows);                      // normalization.cc: batch, layer, group, rms norm, softmax families and backwards
+void add_attention_rows(Rows& rows);  // attention.cc: SDPA overrideable forward and backward
+void add_loss_rows(Rows& rows);       // loss.cc: nll, cross entropy pieces, mse, smooth_l1, huber, bce, kl, ...
+void add_recurrent_rows(Rows& rows);  // recurrent.cc: fused LSTM / GRU cells
+void add_optimizer_rows(Rows& rows);  // optimizer.cc: _fused_adam(w)_, _fused_sgd_, _fused_adagrad_, amp unscale
+void add_resampling_rows(Rows& rows);  // resampling.cc: upsample_*, grid_sampler, im2col, col2im
+void add_linalg_rows(Rows& rows);      // linalg.cc: cholesky, triangular_solve, qr, eigh, inverse, det, fft
 
 // All rows, built on first use. Two rows of one name are allowed only with different `only`.
 const Rows& table();

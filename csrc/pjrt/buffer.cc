@@ -28,7 +28,8 @@ Event Buffer::ready_event() const {
   const Plugin& plugin = client_->plugin();
   Arguments<PJRT_Buffer_ReadyEvent_Args> args(plugin);
   args->buffer = buffer_;
-  if (Status status = call(plugin, plugin.api()->PJRT_Buffer_ReadyEvent, args); !status.ok()) return Event::failed(status.error());
+  if (Status status = call(plugin, plugin.api()->PJRT_Buffer_ReadyEvent, args); !status.ok())
+    return Event::failed(status.error());
   return Event(&plugin, args->event);
 }
 
@@ -65,8 +66,8 @@ Result<Event> Buffer::to_host(void* destination, size_t bytes) const {
   size_t expected = static_cast<size_t>(byte_size(dtype_of(type->type)));
   for (size_t i = 0; i < dims->num_dims; ++i) expected *= static_cast<size_t>(dims->dims[i]);
   if (expected != bytes)
-    return Error{ErrorCode::kInternal, "copy to host: wrong size, got <" + std::to_string(bytes) + "> bytes, expected <" +
-                                           std::to_string(expected) + ">"};
+    return Error{ErrorCode::kInternal, "copy to host: wrong size, got <" + std::to_string(bytes) +
+                                           "> bytes, expected <" + std::to_string(expected) + ">"};
   if (expected == 0) return Event();
 
   // Without a layout the plugin writes the device's own dimension order.
@@ -110,7 +111,8 @@ Result<int64_t> Buffer::device_bytes() const {
   const Plugin& plugin = client_->plugin();
   Arguments<PJRT_Buffer_OnDeviceSizeInBytes_Args> args(plugin);
   args->buffer = buffer_;
-  if (Status status = call(plugin, plugin.api()->PJRT_Buffer_OnDeviceSizeInBytes, args); !status.ok()) return status.error();
+  if (Status status = call(plugin, plugin.api()->PJRT_Buffer_OnDeviceSizeInBytes, args); !status.ok())
+    return status.error();
   return static_cast<int64_t>(args->on_device_size_in_bytes);
 }
 

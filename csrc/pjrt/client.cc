@@ -75,7 +75,8 @@ Status Client::open(const ClientOptions& options) {
     status = call(*plugin_, plugin_->api()->PJRT_Client_Create, args);
   }
   if (!status.ok())
-    return Error{ErrorCode::kUnavailable, "tpu: the PJRT plugin <" + plugin_->path() + "> gave no client: " + status.error().message};
+    return Error{ErrorCode::kUnavailable,
+                 "tpu: the PJRT plugin <" + plugin_->path() + "> gave no client: " + status.error().message};
   client_ = args->client;
   return {};
 }
@@ -94,13 +95,16 @@ Status Client::describe() {
 
   Arguments<PJRT_Client_AddressableDevices_Args> devices(*plugin_);
   devices->client = client_;
-  if (Status status = call(*plugin_, plugin_->api()->PJRT_Client_AddressableDevices, devices); !status.ok()) return status;
+  if (Status status = call(*plugin_, plugin_->api()->PJRT_Client_AddressableDevices, devices); !status.ok())
+    return status;
   devices_.assign(devices->addressable_devices, devices->addressable_devices + devices->num_addressable_devices);
-  if (devices_.empty()) return Error{ErrorCode::kUnavailable, "tpu: the PJRT plugin <" + plugin_->path() + "> has no device"};
+  if (devices_.empty())
+    return Error{ErrorCode::kUnavailable, "tpu: the PJRT plugin <" + plugin_->path() + "> has no device"};
   for (PJRT_Device* device : devices_) {
     Arguments<PJRT_Device_GetDescription_Args> description(*plugin_);
     description->device = device;
-    if (Status status = call(*plugin_, plugin_->api()->PJRT_Device_GetDescription, description); !status.ok()) return status;
+    if (Status status = call(*plugin_, plugin_->api()->PJRT_Device_GetDescription, description); !status.ok())
+      return status;
     Arguments<PJRT_DeviceDescription_Kind_Args> kind(*plugin_);
     kind->device_description = description->device_description;
     if (Status status = call(*plugin_, plugin_->api()->PJRT_DeviceDescription_Kind, kind); !status.ok()) return status;
@@ -129,23 +133,28 @@ void Client::probe() {
     Arguments<PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args> address(*plugin_);
     address->buffer = buffer.value().get();
     host_readable_ = call(*plugin_, on_cpu, place).ok() && place->is_on_cpu && call(*plugin_, pointer, address).ok() &&
-                     address->device_memory_ptr != nullptr && std::memcmp(address->device_memory_ptr, sent, sizeof(sent)) == 0;
+                     address->device_memory_ptr != nullptr &&
+                     std::memcmp(address->device_memory_ptr, sent, sizeof(sent)) == 0;
   }
   // The embedded engine is known to take them; the compile would cost every process 10 ms.
-  if (platform_ == PlatformKind::kCpu) portable_ = plugin_->source() == kEmbedded || compile(kIdentity, CompileOptions{}).ok();
+  if (platform_ == PlatformKind::kCpu)
+    portable_ = plugin_->source() == kEmbedded || compile(kIdentity, CompileOptions{}).ok();
 }
 
 Status Client::check_transfer(DType dtype, const Shape& shape, int device, const char* what) const {
   if (abandoned()) return abandoned_error();
-  if (buffer_type(dtype) == PJRT_Buffer_Type_INVALID) return Error{ErrorCode::kInternal, std::string(what) + ": invalid dtype"};
+  if (buffer_type(dtype) == PJRT_Buffer_Type_INVALID)
+    return Error{ErrorCode::kInternal, std::string(what) + ": invalid dtype"};
   if (device < 0 || device >= device_count())
-    return Error{ErrorCode::kInvalidArgument, std::string(what) + ": there is no device <" + std::to_string(device) + ">"};
+    return Error{ErrorCode::kInvalidArgument,
+                 std::string(what) + ": there is no device <" + std::to_string(device) + ">"};
   if (std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size < 0; }))
     return Error{ErrorCode::kInternal, std::string(what) + ": negative size in " + to_string(shape)};
   return {};
 }
 
-Result<Buffer> Client::upload(const void* data, DType dtype, const Shape& shape, int device, int semantics, Event* done) const {
+Result<Buffer> Client::upload(const void* data, DType dtype, const Shape& shape, int device, int semantics,
+                              Event* done) const {
   static const char nothing[kZeroCopyAlignment] = {};
   Arguments<PJRT_Client_BufferFromHostBuffer_Args> args(*plugin_);
   args->client = client_;
@@ -155,14 +164,16 @@ Result<Buffer> Client::upload(const void* data, DType dtype, const Shape& shape,
   args->num_dims = shape.size();
   args->host_buffer_semantics = static_cast<PJRT_HostBufferSemantics>(semantics);
   args->device = devices_[device];
-  if (Status status = call(*plugin_, plugin_->api()->PJRT_Client_BufferFromHostBuffer, args); !status.ok()) return status.error();
+  if (Status status = call(*plugin_, plugin_->api()->PJRT_Client_BufferFromHostBuffer, args); !status.ok())
+    return status.error();
   *done = Event(plugin_, args->done_with_host_buffer);
   return Buffer(this, args->buffer);
 }
 
 Result<Buffer> Client::from_host(const void* data, DType dtype, const Shape& shape, int device) const {
   if (Status status = check_transfer(dtype, shape, device, "copy to device"); !status.ok()) return status.error();
-  if (data == nullptr && element_count(shape) != 0) return Error{ErrorCode::kInternal, "copy to device: no host memory"};
+  if (data == nullptr && element_count(shape) != 0)
+    return Error{ErrorCode::kInternal, "copy to device: no host memory"};
   Event done;
   return upload(data, dtype, shape, device, PJRT_HostBufferSemantics_kImmutableOnlyDuringCall, &done);
 }
@@ -170,7 +181,8 @@ Result<Buffer> Client::from_host(const void* data, DType dtype, const Shape& sha
 // The engine's event says when it is done with the memory: at once after a copy, and only when the buffer dies after a
 // zero-copy import. So nobody may wait for it; it calls `release` whenever it comes. That also covers the imports that
 // the engine turns into copies by itself (misaligned memory, platforms without host memory).
-Result<Buffer> Client::adopt_host(const void* data, DType dtype, const Shape& shape, int device, std::function<void()> release) const {
+Result<Buffer> Client::adopt_host(const void* data, DType dtype, const Shape& shape, int device,
+                                  std::function<void()> release) const {
   if (Status status = check_transfer(dtype, shape, device, "import host memory"); !status.ok()) {
     release();
     return status.error();

@@ -43,8 +43,8 @@ class Event {
   // An event that is ready and carries `error`.
   static Event failed(Error error);
   explicit operator bool() const { return event_ != nullptr || failure_ != nullptr; }
-  bool ready() const;    // also true when the event carries an error
-  Status wait() const;   // blocks; the event's error. An empty event is ready and carries none
+  bool ready() const;   // also true when the event carries an error
+  Status wait() const;  // blocks; the event's error. An empty event is ready and carries none
   // Calls `fn` once when ready (possibly at once, possibly on an engine thread). `fn` must not block; what it throws is
   // dropped. It may outlive this object.
   void on_ready(std::function<void(Status)> fn) const;
@@ -97,7 +97,10 @@ class Executable {
  public:
   Executable() = default;
   Executable(Executable&& o) noexcept
-      : client_(o.client_), executable_(std::exchange(o.executable_, nullptr)), outputs_(o.outputs_), one_device_(o.one_device_) {}
+      : client_(o.client_),
+        executable_(std::exchange(o.executable_, nullptr)),
+        outputs_(o.outputs_),
+        one_device_(o.one_device_) {}
   Executable& operator=(Executable&& o) noexcept;
   ~Executable();
   explicit operator bool() const { return executable_ != nullptr; }
@@ -107,14 +110,14 @@ class Executable {
     size_t argument_count = 0;
     const int64_t* non_donatable = nullptr;  // indices of donatable arguments that must survive this call
     size_t non_donatable_count = 0;
-    int device = 0;                          // ordinal; used unless the executable is bound to one device
-    bool want_completion = false;            // ask for a device-complete event
-    int64_t launch_id = 0;                   // collectives: equal on all ranks, new and not 0 for every call
+    int device = 0;                // ordinal; used unless the executable is bound to one device
+    bool want_completion = false;  // ask for a device-complete event
+    int64_t launch_id = 0;         // collectives: equal on all ranks, new and not 0 for every call
   };
   // Number of results of the program.
   size_t output_count() const { return outputs_; }
-  // Submits; fills outputs[0..output_count) with buffers that the caller owns. Returns the completion event, empty unless
-  // asked for. On failure no output is set.
+  // Submits; fills outputs[0..output_count) with buffers that the caller owns. Returns the completion event, empty
+  // unless asked for. On failure no output is set.
   Result<Event> execute(const Call& call, PJRT_Buffer** outputs, size_t output_count) const;
 
   Result<std::string> serialize() const;
@@ -162,12 +165,15 @@ class Client {
   // No copy where the engine allows it: `data` stays untouched and alive until `release` is called (exactly once,
   // also on failure, on any thread; never after abandon_all()). Falls back to a copy when misaligned (64 bytes) or
   // unsupported. Without a copy `release` comes when the buffer and every user of it are gone.
-  Result<Buffer> adopt_host(const void* data, DType dtype, const Shape& shape, int device, std::function<void()> release) const;
+  Result<Buffer> adopt_host(const void* data, DType dtype, const Shape& shape, int device,
+                            std::function<void()> release) const;
 
   Result<Executable> compile(const std::string& mlir, const CompileOptions& options) const;
   Result<Executable> deserialize(const std::string& blob) const;
   // {total, in use, peak} bytes as the plugin reports them; kUnavailable where it does not.
-  struct DeviceMemory { int64_t limit = 0, in_use = 0, peak = 0; };
+  struct DeviceMemory {
+    int64_t limit = 0, in_use = 0, peak = 0;
+  };
   Result<DeviceMemory> device_memory(int device) const;
 
   Status status(PJRT_Error* error) const { return plugin_->status(error); }
@@ -178,7 +184,8 @@ class Client {
   Status describe();
   void probe();
   Status check_transfer(DType dtype, const Shape& shape, int device, const char* what) const;
-  Result<Buffer> upload(const void* data, DType dtype, const Shape& shape, int device, int semantics, Event* done) const;
+  Result<Buffer> upload(const void* data, DType dtype, const Shape& shape, int device, int semantics,
+                        Event* done) const;
 
   const Plugin* plugin_ = nullptr;
   PJRT_Client* client_ = nullptr;

@@ -56,10 +56,14 @@ Message override_value(const OptionValue& option) {
       [&](const auto& value) {
         using Value = std::decay_t<decltype(value)>;
         // A oneof says which member is set, so its default (false, 0, "") is written too.
-        if constexpr (std::is_same_v<Value, std::string>) message.text(kStringValue, value);
-        else if constexpr (std::is_same_v<Value, bool>) message.integer(kBoolValue, value ? 1 : 0);
-        else if constexpr (std::is_same_v<Value, int64_t>) message.integer(kIntValue, value);
-        else message.real(kDoubleValue, value);
+        if constexpr (std::is_same_v<Value, std::string>)
+          message.text(kStringValue, value);
+        else if constexpr (std::is_same_v<Value, bool>)
+          message.integer(kBoolValue, value ? 1 : 0);
+        else if constexpr (std::is_same_v<Value, int64_t>)
+          message.integer(kIntValue, value);
+        else
+          message.real(kDoubleValue, value);
       },
       option);
   return message;

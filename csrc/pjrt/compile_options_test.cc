@@ -24,7 +24,8 @@ TEST(CompileOptions, PortableWithoutOverrides) {
 TEST(CompileOptions, BoundToOneDevice) {
   const CompileOptions options{.portable = false, .device = 300};
   // Assignment {1 replica, 1 computation, devices {[300]}}.
-  EXPECT_EQ(hex(options.encode()), "1a1b" + kMinusOne + "20012801" + "4a0a" + "08011001" + "1a04" + "0a02ac02" + "2000");
+  EXPECT_EQ(hex(options.encode()),
+            "1a1b" + kMinusOne + "20012801" + "4a0a" + "08011001" + "1a04" + "0a02ac02" + "2000");
 }
 
 TEST(CompileOptions, EveryKindOfOverrideIsWrittenEvenWhenZero) {

@@ -75,7 +75,8 @@ void Event::on_ready(std::function<void(Status)> fn) const {
   args->event = event_;
   args->callback = on_ready_trampoline;
   args->user_arg = waiter;
-  if (Status status = call(*plugin_, plugin_->api()->PJRT_Event_OnReady, args); !status.ok()) finish(waiter, std::move(status));
+  if (Status status = call(*plugin_, plugin_->api()->PJRT_Event_OnReady, args); !status.ok())
+    finish(waiter, std::move(status));
 }
 
 }  // namespace torch_tpu::pjrt

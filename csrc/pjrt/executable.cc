@@ -12,7 +12,8 @@ class Program {
     if (loaded == nullptr) return Error{ErrorCode::kInternal, "the executable is empty"};
     Arguments<PJRT_LoadedExecutable_GetExecutable_Args> args(plugin);
     args->loaded_executable = loaded;
-    if (Status status = call(plugin, plugin.api()->PJRT_LoadedExecutable_GetExecutable, args); !status.ok()) return status.error();
+    if (Status status = call(plugin, plugin.api()->PJRT_LoadedExecutable_GetExecutable, args); !status.ok())
+      return status.error();
     return Program(&plugin, args->executable);
   }
   Program(Program&& o) noexcept : plugin_(o.plugin_), executable_(std::exchange(o.executable_, nullptr)) {}
@@ -95,7 +96,8 @@ Result<Event> Executable::execute(const Call& request, PJRT_Buffer** outputs, si
   args->output_lists = output_lists;
   args->device_complete_events = request.want_completion ? completion : nullptr;
   args->execute_device = one_device_ ? nullptr : client_->device(request.device);
-  if (Status status = call(plugin, plugin.api()->PJRT_LoadedExecutable_Execute, args); !status.ok()) return status.error();
+  if (Status status = call(plugin, plugin.api()->PJRT_LoadedExecutable_Execute, args); !status.ok())
+    return status.error();
   return Event(&plugin, completion[0]);
 }
 

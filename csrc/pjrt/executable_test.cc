@@ -53,12 +53,14 @@ TEST(Execute, ManyOutputsAndNoArguments) {
   std::string body, values, types;
   for (int i = 0; i < 20; ++i) {
     const std::string n = std::to_string(i);
-    body += "  %" + n + " = \"stablehlo.constant\"() {value = dense<" + n + "> : tensor<2xi32>} : () -> tensor<2xi32>\n";
+    body +=
+        "  %" + n + " = \"stablehlo.constant\"() {value = dense<" + n + "> : tensor<2xi32>} : () -> tensor<2xi32>\n";
     values += (i ? ", %" : "%") + n;
     types += i ? ", tensor<2xi32>" : "tensor<2xi32>";
   }
-  const std::string text = "module @m {\n\"func.func\"() ({\n" + body + "  \"func.return\"(" + values + ") : (" + types +
-                           ") -> ()\n}) {function_type = () -> (" + types + "), sym_name = \"main\"} : () -> ()\n}\n";
+  const std::string text = "module @m {\n\"func.func\"() ({\n" + body + "  \"func.return\"(" + values + ") : (" +
+                           types + ") -> ()\n}) {function_type = () -> (" + types +
+                           "), sym_name = \"main\"} : () -> ()\n}\n";
   Executable constants = compile(text);
   ASSERT_EQ(constants.output_count(), 20u);
   std::vector<PJRT_Buffer*> raw(20);
@@ -136,21 +138,24 @@ TEST(Compile, AWrongTextIsAnErrorWithAPlace) {
 TEST(Compile, AnUnknownOptionIsAnError) {
   CompileOptions options = test_options();
   options.overrides["no_such_flag"] = true;
-  EXPECT_NE(test_client().compile(test_add(kType), options).error().message.find("No such compile option: 'no_such_flag'"),
-            std::string::npos);
+  EXPECT_NE(
+      test_client().compile(test_add(kType), options).error().message.find("No such compile option: 'no_such_flag'"),
+      std::string::npos);
 }
 
 TEST(Compile, KnownOptionsTakeEffect) {
   // Without the option XLA:CPU drops NaN in maximum.
-  const std::string text = test_module("%a: tensor<1xf32>, %b: tensor<1xf32>",
-                                       "  %0 = \"stablehlo.maximum\"(%a, %b) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>\n"
-                                       "  \"func.return\"(%0) : (tensor<1xf32>) -> ()",
-                                       "tensor<1xf32>, tensor<1xf32>", "tensor<1xf32>");
+  const std::string text =
+      test_module("%a: tensor<1xf32>, %b: tensor<1xf32>",
+                  "  %0 = \"stablehlo.maximum\"(%a, %b) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>\n"
+                  "  \"func.return\"(%0) : (tensor<1xf32>) -> ()",
+                  "tensor<1xf32>, tensor<1xf32>", "tensor<1xf32>");
   CompileOptions options = test_options();
   options.overrides["xla_cpu_enable_fast_min_max"] = false;
   Result<Executable> maximum = test_client().compile(text, options);
   ASSERT_TRUE(maximum.ok()) << maximum.error().message;
-  Buffer a = upload<float>({1}, DType::kF32), nan = upload<float>({std::numeric_limits<float>::quiet_NaN()}, DType::kF32);
+  Buffer a = upload<float>({1}, DType::kF32),
+         nan = upload<float>({std::numeric_limits<float>::quiet_NaN()}, DType::kF32);
   EXPECT_TRUE(std::isnan(read_back<float>(run(maximum.value(), {&a, &nan}).take(), 1)[0]));
 }
 

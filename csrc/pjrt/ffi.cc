@@ -21,7 +21,8 @@ namespace abi = ffi_abi;
 
 // Note [Handler slots]
 // The interface calls a plain function without user data, so every name needs a function of its own: a fixed set of
-// instantiations, each of which looks into its slot. Slots are never freed, because a program may call them at any time.
+// instantiations, each of which looks into its slot. Slots are never freed, because a program may call them at any
+// time.
 constexpr size_t kSlots = 128;
 
 struct Slot {
@@ -44,27 +45,48 @@ Slots& slots() {
 // Numbers of XLA's PrimitiveType.
 DType dtype_of_ffi(int type) {
   switch (type) {
-    case 1: return DType::kBool;
-    case 2: return DType::kI8;
-    case 3: return DType::kI16;
-    case 4: return DType::kI32;
-    case 5: return DType::kI64;
-    case 6: return DType::kU8;
-    case 7: return DType::kU16;
-    case 8: return DType::kU32;
-    case 9: return DType::kU64;
-    case 10: return DType::kF16;
-    case 11: return DType::kF32;
-    case 12: return DType::kF64;
-    case 15: return DType::kC64;
-    case 16: return DType::kBF16;
-    case 18: return DType::kC128;
-    case 19: return DType::kF8E5M2;
-    case 20: return DType::kF8E4M3FN;
-    case 24: return DType::kF8E5M2FNUZ;
-    case 25: return DType::kF8E4M3FNUZ;
-    case 33: return DType::kF8E8M0FNU;
-    default: return DType::kInvalid;
+    case 1:
+      return DType::kBool;
+    case 2:
+      return DType::kI8;
+    case 3:
+      return DType::kI16;
+    case 4:
+      return DType::kI32;
+    case 5:
+      return DType::kI64;
+    case 6:
+      return DType::kU8;
+    case 7:
+      return DType::kU16;
+    case 8:
+      return DType::kU32;
+    case 9:
+      return DType::kU64;
+    case 10:
+      return DType::kF16;
+    case 11:
+      return DType::kF32;
+    case 12:
+      return DType::kF64;
+    case 15:
+      return DType::kC64;
+    case 16:
+      return DType::kBF16;
+    case 18:
+      return DType::kC128;
+    case 19:
+      return DType::kF8E5M2;
+    case 20:
+      return DType::kF8E4M3FN;
+    case 24:
+      return DType::kF8E5M2FNUZ;
+    case 25:
+      return DType::kF8E4M3FNUZ;
+    case 33:
+      return DType::kF8E8M0FNU;
+    default:
+      return DType::kInvalid;
   }
 }
 
@@ -78,22 +100,46 @@ T load(const void* data, size_t index) {
 bool read_number(DType dtype, const void* data, size_t index, int64_t& integer, double& real) {
   switch (dtype) {
     case DType::kBool:
-    case DType::kU8: integer = load<uint8_t>(data, index); return true;
-    case DType::kI8: integer = load<int8_t>(data, index); return true;
-    case DType::kI16: integer = load<int16_t>(data, index); return true;
-    case DType::kU16: integer = load<uint16_t>(data, index); return true;
-    case DType::kI32: integer = load<int32_t>(data, index); return true;
-    case DType::kU32: integer = load<uint32_t>(data, index); return true;
-    case DType::kI64: integer = load<int64_t>(data, index); return true;
-    case DType::kU64: integer = static_cast<int64_t>(load<uint64_t>(data, index)); return true;
-    case DType::kF32: real = load<float>(data, index); return false;
-    default: real = load<double>(data, index); return false;
+    case DType::kU8:
+      integer = load<uint8_t>(data, index);
+      return true;
+    case DType::kI8:
+      integer = load<int8_t>(data, index);
+      return true;
+    case DType::kI16:
+      integer = load<int16_t>(data, index);
+      return true;
+    case DType::kU16:
+      integer = load<uint16_t>(data, index);
+      return true;
+    case DType::kI32:
+      integer = load<int32_t>(data, index);
+      return true;
+    case DType::kU32:
+      integer = load<uint32_t>(data, index);
+      return true;
+    case DType::kI64:
+      integer = load<int64_t>(data, index);
+      return true;
+    case DType::kU64:
+      integer = static_cast<int64_t>(load<uint64_t>(data, index));
+      return true;
+    case DType::kF32:
+      real = load<float>(data, index);
+      return false;
+    default:
+      real = load<double>(data, index);
+      return false;
   }
 }
 
-bool is_number(DType dtype) { return is_bool(dtype) || is_integer(dtype) || dtype == DType::kF32 || dtype == DType::kF64; }
+bool is_number(DType dtype) {
+  return is_bool(dtype) || is_integer(dtype) || dtype == DType::kF32 || dtype == DType::kF64;
+}
 
-Error unreadable(const std::string& what) { return Error{ErrorCode::kNotImplemented, "custom call: cannot read " + what}; }
+Error unreadable(const std::string& what) {
+  return Error{ErrorCode::kNotImplemented, "custom call: cannot read " + what};
+}
 
 Status read_array(const std::string& name, int type, const void* data, size_t size, bool scalar, FfiCall& call) {
   const DType dtype = dtype_of_ffi(type);
@@ -102,10 +148,14 @@ Status read_array(const std::string& name, int type, const void* data, size_t si
   std::vector<double> reals(size);
   bool integral = !is_float(dtype);
   for (size_t i = 0; i < size; ++i) integral = read_number(dtype, data, i, integers[i], reals[i]);
-  if (integral && scalar) call.attributes[name] = integers[0];
-  else if (integral) call.attributes[name] = std::move(integers);
-  else if (scalar) call.attributes[name] = reals[0];
-  else call.attributes[name] = std::move(reals);
+  if (integral && scalar)
+    call.attributes[name] = integers[0];
+  else if (integral)
+    call.attributes[name] = std::move(integers);
+  else if (scalar)
+    call.attributes[name] = reals[0];
+  else
+    call.attributes[name] = std::move(reals);
   return {};
 }
 
@@ -134,7 +184,8 @@ Status read_attributes(const abi::Attributes& attributes, const std::string& pre
       case abi::kDictionary:
         status = read_attributes(*static_cast<const abi::Attributes*>(value), name + ".", call);
         break;
-      default: status = unreadable("attribute " + name);
+      default:
+        status = unreadable("attribute " + name);
     }
     if (!status.ok()) return status;
   }
@@ -163,11 +214,16 @@ Status serve(const Slot& slot, const abi::CallFrame& frame) {
 
 int code_number(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kOutOfMemory: return PJRT_Error_Code_RESOURCE_EXHAUSTED;
-    case ErrorCode::kNotImplemented: return PJRT_Error_Code_UNIMPLEMENTED;
-    case ErrorCode::kUnavailable: return PJRT_Error_Code_UNAVAILABLE;
-    case ErrorCode::kInternal: return PJRT_Error_Code_INTERNAL;
-    default: return PJRT_Error_Code_INVALID_ARGUMENT;
+    case ErrorCode::kOutOfMemory:
+      return PJRT_Error_Code_RESOURCE_EXHAUSTED;
+    case ErrorCode::kNotImplemented:
+      return PJRT_Error_Code_UNIMPLEMENTED;
+    case ErrorCode::kUnavailable:
+      return PJRT_Error_Code_UNAVAILABLE;
+    case ErrorCode::kInternal:
+      return PJRT_Error_Code_INTERNAL;
+    default:
+      return PJRT_Error_Code_INVALID_ARGUMENT;
   }
 }
 
@@ -236,9 +292,13 @@ Result<T> attribute(const FfiCall& call, const std::string& name, const char* ki
 
 }  // namespace
 
-Result<int64_t> FfiCall::integer(const std::string& name) const { return attribute<int64_t>(*this, name, "an integer"); }
+Result<int64_t> FfiCall::integer(const std::string& name) const {
+  return attribute<int64_t>(*this, name, "an integer");
+}
 Result<double> FfiCall::real(const std::string& name) const { return attribute<double>(*this, name, "a float"); }
-Result<std::string> FfiCall::text(const std::string& name) const { return attribute<std::string>(*this, name, "a string"); }
+Result<std::string> FfiCall::text(const std::string& name) const {
+  return attribute<std::string>(*this, name, "a string");
+}
 Result<std::vector<int64_t>> FfiCall::integers(const std::string& name) const {
   return attribute<std::vector<int64_t>>(*this, name, "an array of integers");
 }
@@ -263,8 +323,13 @@ Status register_ffi(const Plugin& plugin, const std::string& name, FfiHandler ha
   slot.greeted.store(false);
   std::atomic_store(&slot.handler, std::move(shared));
   static constexpr char kPlatform[] = "HOST";
-  abi::RegisterArguments args{sizeof(abi::RegisterArguments), slot.name.data(), slot.name.size(),
-                              reinterpret_cast<void*>(kHandlers[all.used]), kPlatform, sizeof(kPlatform) - 1, 0};
+  abi::RegisterArguments args{sizeof(abi::RegisterArguments),
+                              slot.name.data(),
+                              slot.name.size(),
+                              reinterpret_cast<void*>(kHandlers[all.used]),
+                              kPlatform,
+                              sizeof(kPlatform) - 1,
+                              0};
   Status status;
   try {
     status = plugin.status(extension->register_handler(&args));
@@ -272,7 +337,8 @@ Status register_ffi(const Plugin& plugin, const std::string& name, FfiHandler ha
     status = Error{ErrorCode::kInternal, "the PJRT plugin threw an exception"};
   }
   // A plugin that refuses says nothing; it just never asks for our version.
-  if (status.ok() && !slot.greeted.load()) status = Error{ErrorCode::kNotImplemented, "the PJRT plugin took no notice of <" + name + ">"};
+  if (status.ok() && !slot.greeted.load())
+    status = Error{ErrorCode::kNotImplemented, "the PJRT plugin took no notice of <" + name + ">"};
   if (status.ok()) ++all.used;
   return status;
 }

@@ -1,5 +1,6 @@
-// The C layout of XLA's foreign function interface, as far as a handler needs it: declarations of our own, checked against
-// the engine (engine.md, part I section 4). Version 0.1 is claimed: every engine that has the interface accepts it.
+// The C layout of XLA's foreign function interface, as far as a handler needs it: declarations of our own, checked
+// against the engine (engine.md, part I section 4). Version 0.1 is claimed: every engine that has the interface accepts
+// it.
 #pragma once
 
 #include <cstddef>

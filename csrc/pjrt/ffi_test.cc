@@ -8,11 +8,12 @@
 namespace torch_tpu::pjrt {
 namespace {
 
-std::string custom_call(const std::string& name, const std::string& config, const std::string& type = "tensor<2x3xf32>") {
+std::string custom_call(const std::string& name, const std::string& config,
+                        const std::string& type = "tensor<2x3xf32>") {
   return test_module("%a: " + type,
                      "  %0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"" + name +
-                         "\", has_side_effect = false, api_version = 4 : i32, backend_config = {" + config + "}} : (" + type + ") -> " +
-                         type + "\n  \"func.return\"(%0) : (" + type + ") -> ()",
+                         "\", has_side_effect = false, api_version = 4 : i32, backend_config = {" + config + "}} : (" +
+                         type + ") -> " + type + "\n  \"func.return\"(%0) : (" + type + ") -> ()",
                      type, type);
 }
 
@@ -32,12 +33,14 @@ TEST_F(Ffi, ReadsOperandsAndEveryKindOfAttribute) {
   ASSERT_TRUE(register_ffi(test_client().plugin(), "torch_tpu_test_scale", [&](const FfiCall& call) -> Status {
                 seen = call;
                 const double factor = call.real("factor").value();
-                for (int i = 0; i < 6; ++i) call.results[0].as<float>()[i] = call.arguments[0].as<float>()[i] * static_cast<float>(factor);
+                for (int i = 0; i < 6; ++i)
+                  call.results[0].as<float>()[i] = call.arguments[0].as<float>()[i] * static_cast<float>(factor);
                 return {};
               }).ok());
-  Executable scale = compile(custom_call("torch_tpu_test_scale",
-                                         "factor = 1.5 : f32, n = -3 : i64, on = true, word = \"x y\", list = array<i64: 4, 5>, "
-                                         "small = array<i8: -1>, d = {inner = 7 : i32}, wide = 2.5 : f64"));
+  Executable scale =
+      compile(custom_call("torch_tpu_test_scale",
+                          "factor = 1.5 : f32, n = -3 : i64, on = true, word = \"x y\", list = array<i64: 4, 5>, "
+                          "small = array<i8: -1>, d = {inner = 7 : i32}, wide = 2.5 : f64"));
   Buffer a = input();
   EXPECT_EQ(read_back<float>(run(scale, {&a}).take(), 6), (std::vector<float>{1.5, 3, 4.5, 6, 7.5, 9}));
   EXPECT_EQ(seen.arguments[0].dtype, DType::kF32);

@@ -23,7 +23,8 @@ struct Required {
   size_t offset;
   const char* name;
 };
-#define REQUIRED(name) Required{offsetof(PJRT_Api, name), #name}
+#define REQUIRED(name) \
+  Required { offsetof(PJRT_Api, name), #name }
 
 // Without these nothing works; they are as old as the C API. Checked once, so that calls need not look.
 constexpr Required kRequired[] = {
@@ -64,11 +65,16 @@ constexpr Required kRequired[] = {
 
 ErrorCode code_of(PJRT_Error_Code code) {
   switch (code) {
-    case PJRT_Error_Code_INVALID_ARGUMENT: return ErrorCode::kInvalidArgument;
-    case PJRT_Error_Code_RESOURCE_EXHAUSTED: return ErrorCode::kOutOfMemory;
-    case PJRT_Error_Code_UNIMPLEMENTED: return ErrorCode::kNotImplemented;
-    case PJRT_Error_Code_UNAVAILABLE: return ErrorCode::kUnavailable;
-    default: return ErrorCode::kInternal;
+    case PJRT_Error_Code_INVALID_ARGUMENT:
+      return ErrorCode::kInvalidArgument;
+    case PJRT_Error_Code_RESOURCE_EXHAUSTED:
+      return ErrorCode::kOutOfMemory;
+    case PJRT_Error_Code_UNIMPLEMENTED:
+      return ErrorCode::kNotImplemented;
+    case PJRT_Error_Code_UNAVAILABLE:
+      return ErrorCode::kUnavailable;
+    default:
+      return ErrorCode::kInternal;
   }
 }
 
@@ -118,14 +124,20 @@ Result<PluginChoice> choose_plugin(const std::string& libtpu, const std::string&
   const bool tpu = tpu_present();
   if (tpu && !libtpu.empty()) return PluginChoice{libtpu, "libtpu"};
   if (allowed.value() && !embedded.empty()) {
-    if (tpu) log::warn("this machine has a TPU but libtpu is not installed, so the embedded engine is used: pip install libtpu");
+    if (tpu)
+      log::warn(
+          "this machine has a TPU but libtpu is not installed, so the embedded engine is used: pip install libtpu");
     return PluginChoice{embedded, "xla-cpu-pjrt"};
   }
-  if (tpu) return Error{ErrorCode::kUnavailable, "tpu: this machine has a TPU but libtpu is not installed: pip install libtpu"};
+  if (tpu)
+    return Error{ErrorCode::kUnavailable,
+                 "tpu: this machine has a TPU but libtpu is not installed: pip install libtpu"};
   if (!allowed.value())
-    return Error{ErrorCode::kUnavailable, "tpu: this machine has no TPU and TORCH_TPU_EMBEDDED=0 turns the embedded engine off"};
-  return Error{ErrorCode::kUnavailable,
-               "tpu: this machine has no TPU and the embedded engine is not installed: pip install xla-cpu-pjrt==0.0.1"};
+    return Error{ErrorCode::kUnavailable,
+                 "tpu: this machine has no TPU and TORCH_TPU_EMBEDDED=0 turns the embedded engine off"};
+  return Error{
+      ErrorCode::kUnavailable,
+      "tpu: this machine has no TPU and the embedded engine is not installed: pip install xla-cpu-pjrt==0.0.1"};
 }
 
 Result<const Plugin*> Plugin::load(const PluginChoice& choice) {
@@ -163,8 +175,8 @@ Status Plugin::initialize() {
   if (api_->struct_size < offsetof(PJRT_Api, PJRT_Error_Destroy)) return refuse("its function table is too small");
   const PJRT_Api_Version& version = api_->pjrt_api_version;
   if (version.major_version != PJRT_API_MAJOR)
-    return refuse("it speaks PJRT API " + std::to_string(version.major_version) + "." + std::to_string(version.minor_version) +
-                  ", expected major version " + std::to_string(PJRT_API_MAJOR));
+    return refuse("it speaks PJRT API " + std::to_string(version.major_version) + "." +
+                  std::to_string(version.minor_version) + ", expected major version " + std::to_string(PJRT_API_MAJOR));
   for (const Required& required : kRequired)
     if (!has(required.offset)) return refuse("its function table lacks " + std::string(required.name));
   if (version.minor_version > PJRT_API_MINOR) tail_ = kArgumentTail;
@@ -193,8 +205,9 @@ Status Plugin::status(PJRT_Error* error) const {
   code->error = error;
   code->code = PJRT_Error_Code_UNKNOWN;
   PJRT_Error* nested = api_->PJRT_Error_GetCode(code.get());
-  Error result{nested ? ErrorCode::kInternal : code_of(code->code),
-               message->message ? std::string(message->message, message->message_size) : "the PJRT plugin gave no reason"};
+  Error result{
+      nested ? ErrorCode::kInternal : code_of(code->code),
+      message->message ? std::string(message->message, message->message_size) : "the PJRT plugin gave no reason"};
   for (PJRT_Error* e : {nested, error}) {
     if (e == nullptr) continue;
     Arguments<PJRT_Error_Destroy_Args> destroy(*this);

@@ -16,8 +16,8 @@ enum class PlatformKind { kCpu, kTpu };
 
 // Where a plugin was found, before anything is loaded.
 struct PluginChoice {
-  std::string path;      // the shared library
-  std::string source;    // "TORCH_TPU_PJRT_PLUGIN", "libtpu", "xla-cpu-pjrt"
+  std::string path;    // the shared library
+  std::string source;  // "TORCH_TPU_PJRT_PLUGIN", "libtpu", "xla-cpu-pjrt"
 };
 
 // True if this machine has a TPU: a PCI device of vendor 0x1ae0 with a vfio or accel node. Opens no device.

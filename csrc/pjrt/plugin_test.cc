@@ -43,7 +43,8 @@ class Folder : public testing::Test {
 using BadPlugin = Folder;
 
 TEST_F(BadPlugin, MissingFile) {
-  EXPECT_EQ(error_of(path_ + "/none.so"), "tpu: cannot use the PJRT plugin <" + path_ + "/none.so>: there is no such file");
+  EXPECT_EQ(error_of(path_ + "/none.so"),
+            "tpu: cannot use the PJRT plugin <" + path_ + "/none.so>: there is no such file");
 }
 
 TEST_F(BadPlugin, Folder) { EXPECT_NE(error_of(path_).find("it is not a file"), std::string::npos); }

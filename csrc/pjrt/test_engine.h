@@ -44,8 +44,8 @@ inline CompileOptions test_options() { return {.portable = test_client().portabl
 // `main` of one argument list and one result list, in MLIR's generic form.
 inline std::string test_module(const std::string& arguments, const std::string& body, const std::string& types,
                                const std::string& results, const std::string& attributes = "") {
-  return "module @test {\n\"func.func\"() ({\n^bb0(" + arguments + "):\n" + body + "\n}) {" +
-         "function_type = (" + types + ") -> (" + results + "), sym_name = \"main\"" + attributes + "} : () -> ()\n}\n";
+  return "module @test {\n\"func.func\"() ({\n^bb0(" + arguments + "):\n" + body + "\n}) {" + "function_type = (" +
+         types + ") -> (" + results + "), sym_name = \"main\"" + attributes + "} : () -> ()\n}\n";
 }
 
 // f(a, b) = a + b over `type`, e.g. "tensor<4xf32>". With `donate`, the result takes the memory of a.

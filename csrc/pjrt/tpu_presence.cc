@@ -19,7 +19,8 @@ bool any_entry(const std::string& folder, const std::function<bool(const std::st
   DIR* directory = opendir(folder.c_str());
   if (directory == nullptr) return false;
   bool found = false;
-  while (const dirent* entry = found ? nullptr : readdir(directory)) found = entry->d_name[0] != '.' && matches(entry->d_name);
+  while (const dirent* entry = found ? nullptr : readdir(directory))
+    found = entry->d_name[0] != '.' && matches(entry->d_name);
   closedir(directory);
   return found;
 }
@@ -50,7 +51,8 @@ bool tpu_present(const std::string& root) {
   if (!on_bus) return false;
   const auto is_accel = [](const std::string& name) { return name.starts_with("accel") && is_numbered(name, 5); };
   const auto is_group = [](const std::string& name) { return is_numbered(name, 0); };
-  return any_entry(root + "/dev", is_accel) || any_entry(root + "/dev/accel", is_accel) || any_entry(root + "/dev/vfio", is_group);
+  return any_entry(root + "/dev", is_accel) || any_entry(root + "/dev/accel", is_accel) ||
+         any_entry(root + "/dev/vfio", is_group);
 }
 
 }  // namespace torch_tpu::pjrt

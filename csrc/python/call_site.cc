@@ -57,8 +57,10 @@ void walk_frames(Visit visit) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const char* file = PyUnicode_AsUTF8(code->co_filename);
     const char* function = PyUnicode_AsUTF8(code->co_name);
-    if (file == nullptr || function == nullptr) PyErr_Clear();
-    else more = visit(file, function, PyFrame_GetLineNumber(frame));
+    if (file == nullptr || function == nullptr)
+      PyErr_Clear();
+    else
+      more = visit(file, function, PyFrame_GetLineNumber(frame));
     Py_DECREF(code);
     PyFrameObject* back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
@@ -77,7 +79,9 @@ std::string shortened(const char* file) {
 
 }  // namespace
 
-void set_internal_directories(std::string torch, std::string ours) { directories() = {std::move(torch), std::move(ours)}; }
+void set_internal_directories(std::string torch, std::string ours) {
+  directories() = {std::move(torch), std::move(ours)};
+}
 
 std::string call_site() {
   if (!interpreter_runs()) return "";

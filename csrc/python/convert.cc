@@ -25,15 +25,20 @@ PyObject* set_exception(PyObject* type, const std::string& message) {
 
 PyObject* set_error(const Error& error) {
   switch (error.code) {
-    case ErrorCode::kIndex: return set_exception(PyExc_IndexError, error.message);
-    case ErrorCode::kType: return set_exception(PyExc_TypeError, error.message);
-    case ErrorCode::kValue: return set_exception(PyExc_ValueError, error.message);
-    case ErrorCode::kNotImplemented: return set_exception(PyExc_NotImplementedError, error.message);
+    case ErrorCode::kIndex:
+      return set_exception(PyExc_IndexError, error.message);
+    case ErrorCode::kType:
+      return set_exception(PyExc_TypeError, error.message);
+    case ErrorCode::kValue:
+      return set_exception(PyExc_ValueError, error.message);
+    case ErrorCode::kNotImplemented:
+      return set_exception(PyExc_NotImplementedError, error.message);
     case ErrorCode::kOutOfMemory: {
       Ref type(out_of_memory_class());
       return set_exception(type.get(), error.message);
     }
-    default: return set_exception(PyExc_RuntimeError, error.message);
+    default:
+      return set_exception(PyExc_RuntimeError, error.message);
   }
 }
 

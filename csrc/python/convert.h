@@ -18,7 +18,10 @@ class Ref {
   Ref() = default;
   explicit Ref(PyObject* object) : object_(object) {}
   Ref(Ref&& o) noexcept : object_(std::exchange(o.object_, nullptr)) {}
-  Ref& operator=(Ref&& o) noexcept { std::swap(object_, o.object_); return *this; }
+  Ref& operator=(Ref&& o) noexcept {
+    std::swap(object_, o.object_);
+    return *this;
+  }
   ~Ref() { Py_XDECREF(object_); }
   explicit operator bool() const { return object_ != nullptr; }
   PyObject* get() const { return object_; }

@@ -15,8 +15,8 @@ using runtime::Engine;
 
 PyObject* configure(PyObject* const* arguments, Py_ssize_t count) {
   std::string libtpu, embedded, torch, ours;
-  if (!expect_count("configure", count, 4) || !to_string(arguments[0], &libtpu) || !to_string(arguments[1], &embedded) ||
-      !to_string(arguments[2], &torch) || !to_string(arguments[3], &ours))
+  if (!expect_count("configure", count, 4) || !to_string(arguments[0], &libtpu) ||
+      !to_string(arguments[1], &embedded) || !to_string(arguments[2], &torch) || !to_string(arguments[3], &ours))
     return nullptr;
   Engine::configure(std::move(libtpu), std::move(embedded));
   set_internal_directories(std::move(torch), std::move(ours));
@@ -94,7 +94,8 @@ PyObject* user_line(PyObject* const*, Py_ssize_t) { return from(call_site()).rel
 }  // namespace
 
 PyMethodDef device_functions[] = {
-    function<configure>("configure", "(libtpu, embedded, torch directory, own directory): where things are; opens nothing."),
+    function<configure>("configure",
+                        "(libtpu, embedded, torch directory, own directory): where things are; opens nothing."),
     function<is_available>("is_available", "Could a device be used? Never raises, opens nothing."),
     function<device_count>("device_count", "Number of devices, without opening the engine."),
     function<is_initialized>("is_initialized", "Has the engine been opened?"),
@@ -102,7 +103,8 @@ PyMethodDef device_functions[] = {
     function<current_device>("current_device", "Index of the calling thread's device."),
     function<init>("init", "Opens the engine; raises RuntimeError with one sentence if it cannot."),
     function<shutdown>("shutdown", "Waits for outstanding work and closes the engine for good."),
-    function<device_index>("device_index", "(index): -1 becomes the current device; raises for one that does not exist."),
+    function<device_index>("device_index",
+                           "(index): -1 becomes the current device; raises for one that does not exist."),
     function<device_info>("device_info", "(index): what the engine says about the device; opens it."),
     function<outstanding>("outstanding", "(index): submissions not yet seen complete."),
     function<user_line>("user_line", "The caller's line as error messages name it."),

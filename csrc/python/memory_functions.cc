@@ -24,12 +24,13 @@ PyObject* memory_counters(PyObject* const* arguments, Py_ssize_t count) {
   const runtime::MemoryCounters now = runtime::counters(device);
   Ref dict(PyDict_New());
   if (!set_item(dict, "allocated", from(now.allocated)) || !set_item(dict, "peak", from(now.peak)) ||
-      !set_item(dict, "total_allocated", from(now.total_allocated)) || !set_item(dict, "total_freed", from(now.total_freed)) ||
-      !set_item(dict, "allocations", from(now.allocations)) ||
+      !set_item(dict, "total_allocated", from(now.total_allocated)) ||
+      !set_item(dict, "total_freed", from(now.total_freed)) || !set_item(dict, "allocations", from(now.allocations)) ||
       !set_item(dict, "allocations_peak", from(now.allocations_peak)) ||
       !set_item(dict, "allocations_total", from(now.allocations_total)) ||
-      !set_item(dict, "frees_total", from(now.frees_total)) || !set_item(dict, "out_of_memory", from(now.out_of_memory)) ||
-      !set_item(dict, "retries", from(now.retries)) || !set_item(dict, "limit", from(now.limit)))
+      !set_item(dict, "frees_total", from(now.frees_total)) ||
+      !set_item(dict, "out_of_memory", from(now.out_of_memory)) || !set_item(dict, "retries", from(now.retries)) ||
+      !set_item(dict, "limit", from(now.limit)))
     return nullptr;
   return dict.release();
 }
@@ -62,7 +63,8 @@ PyObject* reset_accumulated(PyObject* const* arguments, Py_ssize_t count) {
 PyObject* set_memory_fraction(PyObject* const* arguments, Py_ssize_t count) {
   int64_t index = 0;
   double fraction = 0;
-  if (!expect_count("set_memory_fraction", count, 2) || !to_int(arguments[0], &index) || !to_double(arguments[1], &fraction))
+  if (!expect_count("set_memory_fraction", count, 2) || !to_int(arguments[0], &index) ||
+      !to_double(arguments[1], &fraction))
     return nullptr;
   const int device = aten::device_index(static_cast<c10::DeviceIndex>(index));
   if (runtime::memory_limit(device) < 0) {
@@ -100,7 +102,8 @@ PyObject* live_allocations(PyObject* const*, Py_ssize_t) {
       LiveAllocation allocation{slot.device(), reinterpret_cast<intptr_t>(slot.address()), slot.bytes(), 0, ""};
       if (slot.value) {
         allocation.buffer_bytes = slot.value->bytes;
-        allocation.type = std::string(torch_name(slot.value->type.dtype)) + torch_tpu::to_string(slot.value->type.shape);
+        allocation.type =
+            std::string(torch_name(slot.value->type.dtype)) + torch_tpu::to_string(slot.value->type.shape);
       }
       found.push_back(std::move(allocation));
     });
@@ -116,7 +119,8 @@ PyObject* live_allocations(PyObject* const*, Py_ssize_t) {
 
 PyObject* record_memory_history(PyObject* const* arguments, Py_ssize_t count) {
   int64_t limit = 0, frames = 0;
-  if (!expect_count("record_memory_history", count, 2) || !to_int(arguments[0], &limit) || !to_int(arguments[1], &frames))
+  if (!expect_count("record_memory_history", count, 2) || !to_int(arguments[0], &limit) ||
+      !to_int(arguments[1], &frames))
     return nullptr;
   aten::set_memory_trace(limit, frames);
   return none().release();
@@ -131,9 +135,9 @@ PyObject* memory_history(PyObject* const*, Py_ssize_t) {
       Ref frame(Py_BuildValue("(sis)", f.file.c_str(), f.line, f.function.c_str()));
       if (!frames || !frame || PyList_Append(frames.get(), frame.get()) != 0) return nullptr;
     }
-    Ref row(Py_BuildValue("(sLLiLO)", entry.allocated ? "alloc" : "free_completed", static_cast<long long>(entry.address),
-                          static_cast<long long>(entry.bytes), entry.device, static_cast<long long>(entry.microseconds),
-                          frames.get()));
+    Ref row(Py_BuildValue("(sLLiLO)", entry.allocated ? "alloc" : "free_completed",
+                          static_cast<long long>(entry.address), static_cast<long long>(entry.bytes), entry.device,
+                          static_cast<long long>(entry.microseconds), frames.get()));
     if (!list || !row || PyList_Append(list.get(), row.get()) != 0) return nullptr;
   }
   return list.release();
@@ -154,7 +158,8 @@ PyObject* host_memory_stats(PyObject* const*, Py_ssize_t) {
         !set_item(dict, (prefix + "freed").c_str(), from(stat->freed)))
       return nullptr;
   }
-  if (!set_item(dict, "num_host_alloc", from(stats.num_host_alloc)) || !set_item(dict, "num_host_free", from(stats.num_host_free)))
+  if (!set_item(dict, "num_host_alloc", from(stats.num_host_alloc)) ||
+      !set_item(dict, "num_host_free", from(stats.num_host_free)))
     return nullptr;
   return dict.release();
 }
@@ -168,8 +173,10 @@ PyMethodDef memory_functions[] = {
     function<reset_accumulated>("reset_accumulated", "(index): accumulated counts start again at zero."),
     function<set_memory_fraction>("set_memory_fraction", "(index, fraction): scales the memory limit."),
     function<empty_cache>("empty_cache", "Frees what is kept only for reuse."),
-    function<live_allocations>("live_allocations", "[(device, address, bytes, buffer bytes, type)] of every live storage."),
-    function<record_memory_history>("record_memory_history", "(entries, frames): records storages from now on; 0 entries stops."),
+    function<live_allocations>("live_allocations",
+                               "[(device, address, bytes, buffer bytes, type)] of every live storage."),
+    function<record_memory_history>("record_memory_history",
+                                    "(entries, frames): records storages from now on; 0 entries stops."),
     function<memory_history>("memory_history", "What was recorded, oldest first."),
     function<host_memory_stats>("host_memory_stats", "Counters of pinned host memory."),
     kEnd};

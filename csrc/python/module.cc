@@ -8,12 +8,21 @@
 namespace torch_tpu::python {
 namespace {
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "torch_tpu._C", "The C++ side of torch_tpu.", -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "torch_tpu._C",
+                          "The C++ side of torch_tpu.",
+                          -1,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
 
 PyObject* create_module() {
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
-  for (PyMethodDef* table : {device_functions, memory_functions, program_functions, settings_functions, random_functions})
+  for (PyMethodDef* table :
+       {device_functions, memory_functions, program_functions, settings_functions, random_functions})
     if (PyModule_AddFunctions(module.get(), table) != 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_minor", TORCH_TPU_TORCH_MINOR) != 0) return nullptr;
   runtime::hooks::set_call_site(&call_site);

@@ -94,7 +94,8 @@ PyObject* clear_cache(PyObject* const*, Py_ssize_t) {
 
 PyMethodDef program_functions[] = {
     function<registered_ops>("registered_ops", "Every overload that a row of the op table serves."),
-    function<row_problems>("row_problems", "Rows that could not be registered, each with the reason; empty in a good build."),
+    function<row_problems>("row_problems",
+                           "Rows that could not be registered, each with the reason; empty in a good build."),
     function<compile_log>("compile_log", "Every program compiled or loaded from disk, oldest first, as dicts."),
     function<totals>("totals", "Running totals of the process."),
     function<fallbacks_by_op>("fallbacks_by_op", "{op: calls that ran on the CPU}."),

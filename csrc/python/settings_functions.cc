@@ -24,7 +24,8 @@ int position(const char* function, PyObject* const* arguments, Py_ssize_t count,
     if (given == names[i]) return static_cast<int>(i);
     list += (i ? ", '" : "'") + std::string(names[i]) + "'";
   }
-  PyErr_Format(PyExc_ValueError, "torch.tpu.%s: unknown mode, got <%s>, expected one of %s", function, given.c_str(), list.c_str());
+  PyErr_Format(PyExc_ValueError, "torch.tpu.%s: unknown mode, got <%s>, expected one of %s", function, given.c_str(),
+               list.c_str());
   return -1;
 }
 
@@ -94,11 +95,17 @@ PyObject* check_environment(PyObject* const*, Py_ssize_t) {
   for (const env::Variable& v : env::variables()) {
     const std::string type = v.type;
     Status status;
-    const auto note = [&](const auto& result) { if (!result.ok()) status = result.error(); };
-    if (type == "flag") note(env::flag(v.name));
-    else if (type == "int") note(env::integer(v.name, INT64_MIN, INT64_MAX));
-    else if (type == "bytes") note(env::bytes(v.name));
-    else if (type.starts_with("one of")) note(env::one_of(v.name));
+    const auto note = [&](const auto& result) {
+      if (!result.ok()) status = result.error();
+    };
+    if (type == "flag")
+      note(env::flag(v.name));
+    else if (type == "int")
+      note(env::integer(v.name, INT64_MIN, INT64_MAX));
+    else if (type == "bytes")
+      note(env::bytes(v.name));
+    else if (type.starts_with("one of"))
+      note(env::one_of(v.name));
     if (!status.ok()) return set_error(status.error());
   }
   return none().release();
@@ -115,7 +122,8 @@ PyMethodDef settings_functions[] = {
     function<set_sync_debug_mode>("set_sync_debug_mode", "('default' | 'warn' | 'error')"),
     function<index_check>("index_check", "'off', 'late' or 'call'."),
     function<set_index_check>("set_index_check", "('off' | 'late' | 'call')"),
-    function<allow_excess_precision>("allow_excess_precision", "May the compiler elide casts to a narrower dtype and back?"),
+    function<allow_excess_precision>("allow_excess_precision",
+                                     "May the compiler elide casts to a narrower dtype and back?"),
     function<set_allow_excess_precision>("set_allow_excess_precision", "(on)"),
     function<environment_variables>("environment_variables", "[(name, type, default, stage, documentation)]"),
     function<check_environment>("check_environment", "Raises ValueError for the first variable that does not parse."),

@@ -18,11 +18,11 @@
 namespace torch_tpu::runtime::address_space {
 namespace {
 
-constexpr int kMinimumShift = 6;   // 64-byte cells: the alignment PyTorch promises
+constexpr int kMinimumShift = 6;  // 64-byte cells: the alignment PyTorch promises
 constexpr int kClasses = 47 - kMinimumShift;
 constexpr int kGranuleShift = 26;  // regions are multiples of 64 MiB, aligned to it
 constexpr int64_t kGranule = int64_t{1} << kGranuleShift;
-constexpr int kTopShift = 36;      // one top-level entry per 64 GiB
+constexpr int kTopShift = 36;  // one top-level entry per 64 GiB
 constexpr int kTopEntries = 1 << (47 - kTopShift);
 constexpr int kLeafEntries = 1 << (kTopShift - kGranuleShift);
 constexpr int64_t kRegionBytes = int64_t{1} << kTopShift;
@@ -64,8 +64,8 @@ struct Space {
   std::array<std::atomic<Leaf*>, kTopEntries> top{};
   std::array<SizeClass, kClasses> classes;
   std::atomic<int64_t> region_count{0}, reserved_bytes{0}, unreserved{0};
-  std::mutex visiting;                       // one for_each at a time
-  std::atomic<uintptr_t> pinned{0};          // the address being visited: its release waits
+  std::mutex visiting;               // one for_each at a time
+  std::atomic<uintptr_t> pinned{0};  // the address being visited: its release waits
 
   // The table of last resort.
   std::shared_mutex fallback_mutex;
@@ -106,15 +106,19 @@ std::atomic<Region*>& entry(Space& s, uintptr_t address) {
   if (!leaf) {
     // Two classes may race for one leaf.
     auto* fresh = new Leaf;
-    if (slot.compare_exchange_strong(leaf, fresh, std::memory_order_acq_rel)) leaf = fresh;
-    else delete fresh;
+    if (slot.compare_exchange_strong(leaf, fresh, std::memory_order_acq_rel))
+      leaf = fresh;
+    else
+      delete fresh;
   }
   return leaf->regions[(address >> kGranuleShift) & (kLeafEntries - 1)];
 }
 
-// How much this unit may still reserve in one piece, and in all. Under `ulimit -v` reservations compete with the heap and
-// with the engine, so they get a quarter of the limit, in pieces small enough that every class finds room.
-struct Allowance { int64_t piece, rest; };
+// How much this unit may still reserve in one piece, and in all. Under `ulimit -v` reservations compete with the heap
+// and with the engine, so they get a quarter of the limit, in pieces small enough that every class finds room.
+struct Allowance {
+  int64_t piece, rest;
+};
 Allowance allowance(Space& s) {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {INT64_MAX, INT64_MAX};
@@ -175,7 +179,8 @@ void hand_out(Region& region, int64_t index, Slot* slot, std::atomic<void*>& add
 }
 
 void allocate_unreserved(Space& s, int64_t bytes, Slot* slot, std::atomic<void*>& address) {
-  // One cell of slack, so that one past the end of a storage is nobody's. Sizes nobody can fill do not use up the range.
+  // One cell of slack, so that one past the end of a storage is nobody's. Sizes nobody can fill do not use up the
+  // range.
   const int64_t span = round_up(std::min(bytes, int64_t{1} << 46), 64) + 64;
   const uintptr_t fresh = s.fallback_next.fetch_add(static_cast<uintptr_t>(span), std::memory_order_relaxed);
   address.store(reinterpret_cast<void*>(fresh), std::memory_order_relaxed);

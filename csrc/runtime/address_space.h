@@ -42,7 +42,9 @@ void lock_all();
 void unlock_all();
 
 // Reservation statistics, for tests: regions reserved, and addresses handed out without a reservation.
-struct Usage { int64_t regions = 0, reserved_bytes = 0, unreserved = 0; };
+struct Usage {
+  int64_t regions = 0, reserved_bytes = 0, unreserved = 0;
+};
 Usage usage();
 
 }  // namespace address_space

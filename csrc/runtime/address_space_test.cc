@@ -49,9 +49,9 @@ TEST(AddressSpace, AddressesAreUniqueAlignedAndLeadToTheirSlot) {
 TEST(AddressSpace, HostPointersAreNobodys) {
   int local = 0;
   auto heap = std::make_unique<int>(0);
-  for (const void* pointer : {static_cast<const void*>(&local), static_cast<const void*>(heap.get()),
-                              static_cast<const void*>(nullptr), reinterpret_cast<const void*>(~uintptr_t{0}),
-                              reinterpret_cast<const void*>(uintptr_t{1} << 47)}) {
+  for (const void* pointer :
+       {static_cast<const void*>(&local), static_cast<const void*>(heap.get()), static_cast<const void*>(nullptr),
+        reinterpret_cast<const void*>(~uintptr_t{0}), reinterpret_cast<const void*>(uintptr_t{1} << 47)}) {
     EXPECT_EQ(slot_at(pointer), nullptr);
     EXPECT_FALSE(is_device_address(pointer));
   }

@@ -70,7 +70,8 @@ void install_fork_handlers() {
 }
 
 constexpr const char* kBadFork =
-    "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, you must use the 'spawn' start method";
+    "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing, you must use the 'spawn' start "
+    "method";
 
 Result<pjrt::PluginChoice> choose(State& s) {
   std::string libtpu, embedded;
@@ -91,7 +92,8 @@ int count_nodes(const char* folder, const std::string& prefix) {
     const std::string name = entry->d_name;
     if (name.size() <= prefix.size() || name.compare(0, prefix.size(), prefix) != 0) continue;
     bool digits = true;
-    for (size_t i = prefix.size(); i < name.size(); ++i) digits = digits && std::isdigit(static_cast<unsigned char>(name[i]));
+    for (size_t i = prefix.size(); i < name.size(); ++i)
+      digits = digits && std::isdigit(static_cast<unsigned char>(name[i]));
     count += digits;
   }
   closedir(dir);
@@ -170,7 +172,8 @@ Result<Engine*> Engine::get() {
   State& s = state();
   if (Engine* engine = s.usable.load(std::memory_order_acquire)) return engine;
   if (in_bad_fork()) return Error{ErrorCode::kUnavailable, kBadFork};
-  if (s.shut_down.load()) return Error{ErrorCode::kUnavailable, "tpu: the engine is shut down, the interpreter is exiting"};
+  if (s.shut_down.load())
+    return Error{ErrorCode::kUnavailable, "tpu: the engine is shut down, the interpreter is exiting"};
   install_fork_handlers();
   Result<pjrt::PluginChoice> choice = choose(s);
   if (!choice.ok()) return choice.error();

@@ -25,12 +25,12 @@ class EngineProcessTest : public ::testing::Test {
   EngineProcessTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-#define HOLDS(condition)                                                        \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
+#define HOLDS(condition)                                                          \
+  do {                                                                            \
+    if (!(condition)) {                                                           \
       std::fprintf(stderr, "line %d: does not hold: %s\n", __LINE__, #condition); \
-      _exit(1);                                                                 \
-    }                                                                           \
+      _exit(1);                                                                   \
+    }                                                                             \
   } while (false)
 
 // Waits at most ten seconds for a child; false if it hangs or fails.
@@ -151,7 +151,8 @@ TEST_F(EngineProcessTest, AChildOfAnUnopenedEngineOpensItsOwn) {
           Slot late(0, 100);
           HOLDS(slot_at(late.address()) == &late);
           HOLDS(Engine::get().ok());
-          testing::Submitted done = testing::submit(testing::compile(testing::doubling(4)), testing::upload({1, 2, 3, 4}));
+          testing::Submitted done =
+              testing::submit(testing::compile(testing::doubling(4)), testing::upload({1, 2, 3, 4}));
           HOLDS(done.completion.wait().ok());
           _exit(0);
         }
@@ -167,7 +168,8 @@ void use_in_bad_fork(std::unique_ptr<Slot> slot, ValueRef value, EventRecord eve
   HOLDS(Engine::in_bad_fork() && !Engine::available() && Engine::device_count() == 0);
   const Result<Engine*> engine = Engine::get();
   HOLDS(!engine.ok() && engine.error().code == ErrorCode::kUnavailable);
-  HOLDS(engine.error().message.starts_with("Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing"));
+  HOLDS(engine.error().message.starts_with(
+      "Cannot re-initialize TPU in forked subprocess. To use TPU with multiprocessing"));
   HOLDS(synchronize({0, 0}).ok() && synchronize_device(1).ok() && query({0, 0}));
   HOLDS(event.query() && event.synchronize().ok());
   event.record({0, 0}, true);
@@ -228,8 +230,8 @@ TEST_F(EngineProcessTest, ShutdownWaitsAndMakesHandlesInert) {
       {
         testing::engine();
         const pjrt::Executable program = testing::compile(testing::slow(1'000'000, 40));
-        auto* submitted = new testing::Submitted(
-            testing::submit(program, testing::upload(std::vector<float>(1'000'000, 1.0F))));
+        auto* submitted =
+            new testing::Submitted(testing::submit(program, testing::upload(std::vector<float>(1'000'000, 1.0F))));
         std::atomic<bool> finished{false};
         submitted->completion.on_ready([&](Status) { finished = true; });
         leave_token(0, std::move(submitted->completion));

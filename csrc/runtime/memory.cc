@@ -30,8 +30,10 @@ class HolderList {
 
   void remove(BufferValue& value) {
     std::lock_guard lock(mutex_);
-    if (value.previous_) value.previous_->next_ = value.next_;
-    else head_ = value.next_;
+    if (value.previous_)
+      value.previous_->next_ = value.next_;
+    else
+      head_ = value.next_;
     if (value.next_) value.next_->previous_ = value.previous_;
   }
 
@@ -57,7 +59,8 @@ struct Quantity {
     return gained.load(std::memory_order_relaxed) - lost_before;
   }
   void gain(int64_t amount) {
-    const int64_t now = gained.fetch_add(amount, std::memory_order_relaxed) + amount - lost.load(std::memory_order_relaxed);
+    const int64_t now =
+        gained.fetch_add(amount, std::memory_order_relaxed) + amount - lost.load(std::memory_order_relaxed);
     int64_t seen = peak.load(std::memory_order_relaxed);
     while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
     }
@@ -176,8 +179,8 @@ Status admit(int device, int64_t bytes, const std::string& what) {
 Error out_of_memory(int device, int64_t bytes, const std::string& what) {
   Device& d = device_of(device);
   d.out_of_memory.fetch_add(1, std::memory_order_relaxed);
-  std::string text = what + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) + ", live " +
-                     in_words(d.bytes.live()) + ", peak " + in_words(d.bytes.peak.load());
+  std::string text = what + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) +
+                     ", live " + in_words(d.bytes.live()) + ", peak " + in_words(d.bytes.peak.load());
   if (const int64_t limit = memory_limit(device); limit >= 0) text += ", limit " + in_words(limit);
   if (const std::string holders = largest_holders(d); !holders.empty()) text += "; largest: " + holders;
   return {ErrorCode::kOutOfMemory, std::move(text)};

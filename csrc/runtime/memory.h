@@ -13,7 +13,7 @@ namespace torch_tpu::runtime {
 class BufferValue;
 
 struct MemoryCounters {
-  int64_t allocated = 0, peak = 0, total_allocated = 0, total_freed = 0;   // bytes
+  int64_t allocated = 0, peak = 0, total_allocated = 0, total_freed = 0;  // bytes
   int64_t allocations = 0, allocations_peak = 0, allocations_total = 0, frees_total = 0;
   int64_t out_of_memory = 0, retries = 0;
   int64_t limit = -1;  // bytes; -1: none known

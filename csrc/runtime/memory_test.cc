@@ -63,9 +63,10 @@ TEST(Memory, AdmitsUpToTheLimitAndNamesTheLargestHolders) {
   const Status refused = admit(kDevice, 4 * kMiB, "aten::add.Tensor");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
-  EXPECT_EQ(refused.error().message,
-            "aten::add.Tensor: out of memory on tpu:41, asked 4.00 MiB, live 14.00 MiB, peak 14.00 MiB, limit 16.00 MiB; "
-            "largest: 2 x 4.00 MiB f32[4,262144], 1 x 6.00 MiB f32[6,262144]");
+  EXPECT_EQ(
+      refused.error().message,
+      "aten::add.Tensor: out of memory on tpu:41, asked 4.00 MiB, live 14.00 MiB, peak 14.00 MiB, limit 16.00 MiB; "
+      "largest: 2 x 4.00 MiB f32[4,262144], 1 x 6.00 MiB f32[6,262144]");
   EXPECT_EQ(counters(kDevice).out_of_memory, 1);
   EXPECT_EQ(counters(kDevice).retries, 1);
   c = {};
@@ -102,7 +103,8 @@ TEST(Memory, ThreadsCountTogether) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([] {
-      for (int i = 0; i < 5000; ++i) ValueRef value(new BufferValue(pjrt::Buffer(), {DType::kI8, {8192}}, kDevice, 8192));
+      for (int i = 0; i < 5000; ++i)
+        ValueRef value(new BufferValue(pjrt::Buffer(), {DType::kI8, {8192}}, kDevice, 8192));
     });
   for (auto& thread : threads) thread.join();
   const MemoryCounters now = counters(kDevice);

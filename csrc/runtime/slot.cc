@@ -12,7 +12,9 @@ BufferValue::BufferValue(pjrt::Buffer buffer, hlo::Type type, int device, int64_
 
 BufferValue::~BufferValue() { account_free(*this); }
 
-Slot::Slot(int device, int64_t bytes) : device_(device), bytes_(bytes) { address_space::allocate(bytes, this, address_); }
+Slot::Slot(int device, int64_t bytes) : device_(device), bytes_(bytes) {
+  address_space::allocate(bytes, this, address_);
+}
 
 Slot::~Slot() {
   address_space::release(address());

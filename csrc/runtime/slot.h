@@ -47,11 +47,18 @@ class BufferValue {
 class ValueRef {
  public:
   ValueRef() = default;
-  explicit ValueRef(BufferValue* value) : value_(value) { if (value_) value_->references_.fetch_add(1, std::memory_order_relaxed); }
+  explicit ValueRef(BufferValue* value) : value_(value) {
+    if (value_) value_->references_.fetch_add(1, std::memory_order_relaxed);
+  }
   ValueRef(const ValueRef& o) : ValueRef(o.value_) {}
   ValueRef(ValueRef&& o) noexcept : value_(std::exchange(o.value_, nullptr)) {}
-  ValueRef& operator=(ValueRef o) noexcept { std::swap(value_, o.value_); return *this; }
-  ~ValueRef() { if (value_ && value_->references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete value_; }
+  ValueRef& operator=(ValueRef o) noexcept {
+    std::swap(value_, o.value_);
+    return *this;
+  }
+  ~ValueRef() {
+    if (value_ && value_->references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete value_;
+  }
   explicit operator bool() const { return value_ != nullptr; }
   BufferValue* operator->() const { return value_; }
   BufferValue* get() const { return value_; }

@@ -29,7 +29,7 @@ struct Tokens {
 
 struct alignas(64) Device {
   std::mutex mutex;
-  Tokens main;                                // stream 0
+  Tokens main;                                 // stream 0
   std::unordered_map<int64_t, Tokens> others;  // guarded by mutex, like all of it
   std::atomic<int64_t> count{0};
 
@@ -186,7 +186,8 @@ int64_t outstanding(int device) { return device_of(device).count.load(std::memor
 
 namespace {
 int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 }  // namespace
 
@@ -243,7 +244,8 @@ void EventRecord::block(Stream stream) const {
   std::lock_guard lock(d.mutex);
   Tokens& tokens = d.of(stream.id);
   for (const Token& token : state_->tokens) {
-    if (token->ready() || std::find(tokens.outstanding.begin(), tokens.outstanding.end(), token) != tokens.outstanding.end())
+    if (token->ready() ||
+        std::find(tokens.outstanding.begin(), tokens.outstanding.end(), token) != tokens.outstanding.end())
       continue;
     tokens.outstanding.push_back(token);
     d.count.fetch_add(1, std::memory_order_relaxed);
@@ -251,7 +253,9 @@ void EventRecord::block(Stream stream) const {
 }
 
 Result<double> EventRecord::elapsed_to(const EventRecord& end) const {
-  const auto refuse = [](const char* why) { return Error{ErrorCode::kInvalidArgument, std::string("Event.elapsed_time: ") + why}; };
+  const auto refuse = [](const char* why) {
+    return Error{ErrorCode::kInvalidArgument, std::string("Event.elapsed_time: ") + why};
+  };
   if (!state_ || !end.state_) return refuse("both events must be recorded first");
   if (!state_->timing || !end.state_->timing) return refuse("both events must be created with enable_timing=True");
   if (!query() || !end.query()) return refuse("both events must be completed first; call synchronize()");

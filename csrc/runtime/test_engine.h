@@ -40,19 +40,25 @@ inline std::string slow(int64_t count, int rounds) {
   const std::string type = "tensor<" + std::to_string(count) + "xf32>";
   return "module { func.func @main(%a: " + type + ") -> " + type + R"( {
     %zero = stablehlo.constant dense<0> : tensor<i32>
-    %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, )" + type + R"(
+    %r:2 = stablehlo.while(%i = %zero, %x = %a) : tensor<i32>, )" +
+         type + R"(
     cond {
-      %n = stablehlo.constant dense<)" + std::to_string(rounds) + R"(> : tensor<i32>
+      %n = stablehlo.constant dense<)" +
+         std::to_string(rounds) + R"(> : tensor<i32>
       %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
       stablehlo.return %c : tensor<i1>
     } do {
       %one = stablehlo.constant dense<1> : tensor<i32>
       %j = stablehlo.add %i, %one : tensor<i32>
-      %s = stablehlo.sine %x : )" + type + R"(
-      %y = stablehlo.add %s, %x : )" + type + R"(
-      stablehlo.return %j, %y : tensor<i32>, )" + type + R"(
+      %s = stablehlo.sine %x : )" +
+         type + R"(
+      %y = stablehlo.add %s, %x : )" +
+         type + R"(
+      stablehlo.return %j, %y : tensor<i32>, )" +
+         type + R"(
     }
-    return %r#1 : )" + type + " } }";
+    return %r#1 : )" +
+         type + " } }";
 }
 
 inline pjrt::Executable compile(const std::string& text) {
@@ -84,7 +90,8 @@ inline Submitted submit(const pjrt::Executable& program, const ValueRef& argumen
   Result<pjrt::Event> event = program.execute(call, outputs, 1);
   if (!event.ok()) ADD_FAILURE() << event.error().message;
   pjrt::Buffer buffer(&engine().client(), outputs[0]);
-  return {ValueRef(new BufferValue(std::move(buffer), argument->type, argument->device, argument->bytes)), event.take()};
+  return {ValueRef(new BufferValue(std::move(buffer), argument->type, argument->device, argument->bytes)),
+          event.take()};
 }
 
 }  // namespace torch_tpu::runtime::testing

@@ -31,7 +31,8 @@ pjrt::CompileOptions compile_options(const pjrt::Client& client, Profile profile
   options.portable = client.portable_executables();
   options.device = device;
   // Without the first XLA:CPU drops NaN in maximum and minimum; without the second it elides bf16 round trips.
-  options.overrides = {{"xla_cpu_enable_fast_min_max", false}, {"xla_allow_excess_precision", allow_excess_precision()}};
+  options.overrides = {{"xla_cpu_enable_fast_min_max", false},
+                       {"xla_allow_excess_precision", allow_excess_precision()}};
   if (profile == Profile::kFast && client.platform() == pjrt::PlatformKind::kCpu) {
     options.overrides["xla_cpu_use_fusion_emitters"] = false;
     options.overrides["xla_backend_optimization_level"] = int64_t{0};

@@ -7,8 +7,8 @@
 
 namespace torch_tpu::store {
 
-// If the error says that the plugin does not know an option that we send, remembers it for this plugin and returns true:
-// compile_options() then leaves it out.
+// If the error says that the plugin does not know an option that we send, remembers it for this plugin and returns
+// true: compile_options() then leaves it out.
 bool learn_unknown_option(const pjrt::Client& client, const Error& error);
 
 // torch.backends.tpu.allow_excess_precision: may the compiler elide a cast to a narrower dtype and back? Off at first;

@@ -209,9 +209,13 @@ std::optional<StoredProgram> DiskStore::load(const std::string& key) {
   if (!on()) return std::nullopt;
   StoredProgram program;
   switch (read_program(path(key), key, program)) {
-    case Verdict::kGood: return program;
-    case Verdict::kAbsent: return std::nullopt;
-    case Verdict::kBad: remove(key); return std::nullopt;
+    case Verdict::kGood:
+      return program;
+    case Verdict::kAbsent:
+      return std::nullopt;
+    case Verdict::kBad:
+      remove(key);
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -348,8 +352,7 @@ DiskStore& disk_store() {
   static DiskStore* const instance = [] {
     const Result<int64_t> limit = env::bytes("TORCH_TPU_CACHE_SIZE");
     auto* made = new DiskStore(configured_directory(), limit.ok() ? limit.value() : -1);
-    if (!made->why_off().empty())
-      log::warn("programs are not stored on disk: " + made->why_off());
+    if (!made->why_off().empty()) log::warn("programs are not stored on disk: " + made->why_off());
     return made;
   }();
   return *instance;

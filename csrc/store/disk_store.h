@@ -42,8 +42,8 @@ class KeyLock {
 
 class DiskStore {
  public:
-  // `limit` in bytes, -1 for none. Creates the folder (0700). The store is off when the folder cannot be made, is not the
-  // user's own, or can be written by others; `why_off()` then says so.
+  // `limit` in bytes, -1 for none. Creates the folder (0700). The store is off when the folder cannot be made, is not
+  // the user's own, or can be written by others; `why_off()` then says so.
   DiskStore(std::string directory, int64_t limit);
 
   bool on() const { return !directory_.empty(); }

@@ -35,7 +35,9 @@ class DiskStoreTest : public testing::Test {
   std::string folder() const { return root_ + "/store"; }
   std::string file_of(const std::string& key) const { return folder() + "/" + key + ".program"; }
   static std::string key_of(const std::string& name) { return sha256_hex(name); }
-  static StoredProgram program(const std::string& blob) { return {{{"op", "aten::add.Tensor"}, {"flops", "12"}}, blob}; }
+  static StoredProgram program(const std::string& blob) {
+    return {{{"op", "aten::add.Tensor"}, {"flops", "12"}}, blob};
+  }
 
   static std::string read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -86,8 +88,9 @@ TEST_F(DiskStoreTest, TruncatedExtendedAndForeignFilesAreMisses) {
   const std::string key = key_of("a");
   ASSERT_TRUE(store.save(key, program("some executable")));
   const std::string good = read(file_of(key));
-  for (const std::string& bad : {std::string(), good.substr(0, 10), good.substr(0, 152), good.substr(0, good.size() - 1),
-                                 good + "x", std::string(4096, '\xff'), std::string("not a program at all")}) {
+  for (const std::string& bad :
+       {std::string(), good.substr(0, 10), good.substr(0, 152), good.substr(0, good.size() - 1), good + "x",
+        std::string(4096, '\xff'), std::string("not a program at all")}) {
     write(file_of(key), bad);
     EXPECT_FALSE(store.load(key)) << bad.size() << " bytes";
   }

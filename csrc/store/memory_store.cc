@@ -11,7 +11,8 @@ MemoryKey memory_key(const std::string& text, const std::string& encoded_options
   return {hash.low, hash.high, encoded_options.size() << 40 | all.size()};
 }
 
-void MemoryStore::keep(const MemoryKey& key, Entry& entry, const ProgramRef& program, std::vector<ProgramRef>& dropped) {
+void MemoryStore::keep(const MemoryKey& key, Entry& entry, const ProgramRef& program,
+                       std::vector<ProgramRef>& dropped) {
   if (entry.kept) {
     recent_.splice(recent_.begin(), recent_, entry.position);
   } else {

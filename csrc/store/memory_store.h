@@ -42,8 +42,8 @@ class MemoryStore {
 
   const size_t kept_;
   std::mutex mutex_;
-  std::map<MemoryKey, Entry> entries_;                   // also programs that only others keep alive
-  std::list<std::pair<MemoryKey, ProgramRef>> recent_;   // most recently used first
+  std::map<MemoryKey, Entry> entries_;                  // also programs that only others keep alive
+  std::list<std::pair<MemoryKey, ProgramRef>> recent_;  // most recently used first
 };
 
 }  // namespace torch_tpu::store

@@ -66,7 +66,8 @@ std::string text_of(double value) {
 
 void set_runs_inline(const pjrt::Client& client, Program& program) {
   // Only where the estimate is known: a wrong "inline" would let synchronize() return early.
-  program.runs_inline = client.platform() == pjrt::PlatformKind::kCpu && program.flops >= 0 && program.flops < kInlineFlops;
+  program.runs_inline =
+      client.platform() == pjrt::PlatformKind::kCpu && program.flops >= 0 && program.flops < kInlineFlops;
 }
 
 // One program's way from a request to an executable, on the thread that leads its flight.
@@ -88,7 +89,8 @@ class Builder {
     DiskStore& disk = disk_store();
     // Without a disk store nobody needs the key, and hashing the plugin's library is not free.
     if (!disk.on()) return compile(options);
-    key_ = disk_key(client_, request_.text, options.encode() + (options.portable ? "" : std::to_string(options.device)));
+    key_ =
+        disk_key(client_, request_.text, options.encode() + (options.portable ? "" : std::to_string(options.device)));
     if (ProgramRef program = from_disk(disk)) return program;
     const KeyLock lock = disk.lock(key_, kLockSeconds);
     if (lock)

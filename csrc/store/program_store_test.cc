@@ -98,7 +98,8 @@ TEST(ProgramStore, KnowsWhatRunsInline) {
   EXPECT_FALSE(above->runs_inline);
   // An inline program is complete when Execute returns.
   for (int i = 0; i < 200; ++i)
-    ASSERT_TRUE(runtime::testing::submit(below->executable, runtime::testing::upload(std::vector<float>(999, 1.0F))).completion.ready());
+    ASSERT_TRUE(runtime::testing::submit(below->executable, runtime::testing::upload(std::vector<float>(999, 1.0F)))
+                    .completion.ready());
 }
 
 TEST(ProgramStore, ThreadsWithOneTextShareOneCompile) {
@@ -143,7 +144,8 @@ TEST(ProgramStore, OptionsThePluginDoesNotKnowAreLeftOut) {
   EXPECT_FALSE(learn_unknown_option(client, {ErrorCode::kInvalidArgument, "some other error"}));
   EXPECT_EQ(compile_options(client, Profile::kFull, 0).overrides.size(), 2u);
   EXPECT_EQ(compile_options(client, Profile::kFast, 0).overrides.size(), 5u);
-  const Result<pjrt::Executable> refused = client.compile(runtime::testing::doubling(4), {{{"no_such_flag", true}}, true, 0});
+  const Result<pjrt::Executable> refused =
+      client.compile(runtime::testing::doubling(4), {{{"no_such_flag", true}}, true, 0});
   ASSERT_FALSE(refused.ok());
   EXPECT_TRUE(learn_unknown_option(client, refused.error())) << refused.error().message;
   EXPECT_FALSE(learn_unknown_option(client, refused.error())) << "known by now: no second try";
@@ -160,8 +162,10 @@ TEST(DiskKey, DependsOnEverythingThatDecides) {
   const std::string saved = before ? before : "";
   setenv("XLA_FLAGS", "--xla_something=1", 1);
   EXPECT_NE(disk_key(client, "text", "options"), key);
-  if (before) setenv("XLA_FLAGS", saved.c_str(), 1);
-  else unsetenv("XLA_FLAGS");
+  if (before)
+    setenv("XLA_FLAGS", saved.c_str(), 1);
+  else
+    unsetenv("XLA_FLAGS");
   setenv("LIBTPU_INIT_ARGS", "--x", 1);
   EXPECT_NE(disk_key(client, "text", "options"), key);
   unsetenv("LIBTPU_INIT_ARGS");
@@ -169,7 +173,8 @@ TEST(DiskKey, DependsOnEverythingThatDecides) {
 
 TEST(DiskKey, ReadsTheInstructionSets) {
   const std::string path = store_folder() + "/cpuinfo";
-  std::ofstream(path) << "processor : 0\nmodel name : A\ncpu MHz : 123.4\nflags : sse avx\n\nprocessor : 1\nflags : sse\n\n";
+  std::ofstream(path)
+      << "processor : 0\nmodel name : A\ncpu MHz : 123.4\nflags : sse avx\n\nprocessor : 1\nflags : sse\n\n";
   EXPECT_EQ(cpu_features(path), "model name : A\nflags : sse avx\n");
   EXPECT_EQ(cpu_features(path + ".absent"), "");
   EXPECT_NE(cpu_features(), "");
@@ -183,9 +188,10 @@ void ask_and_report(int64_t count) {
   ASSERT_TRUE(program.ok()) << program.error().message;
   const std::vector<float> input(static_cast<size_t>(count), 1.5F);
   EXPECT_EQ(run(program.value(), input), std::vector<float>(static_cast<size_t>(count), 3.0F));
-  std::printf("compiles=%lld disk_hits=%lld flops=%lld inline=%d from_disk=%d\n", static_cast<long long>(totals().compiles),
-              static_cast<long long>(totals().disk_hits), static_cast<long long>(program.value()->flops),
-              program.value()->runs_inline, compile_log().back().from_disk);
+  std::printf("compiles=%lld disk_hits=%lld flops=%lld inline=%d from_disk=%d\n",
+              static_cast<long long>(totals().compiles), static_cast<long long>(totals().disk_hits),
+              static_cast<long long>(program.value()->flops), program.value()->runs_inline,
+              compile_log().back().from_disk);
 }
 
 class Process : public testing::Environment {
@@ -282,7 +288,8 @@ TEST(ProgramStoreProcesses, TheStoreIsListed) {
   const ProgramRef program = get(engine().client(), request_of(55)).value();
   EXPECT_EQ(directory(), store_folder());
   bool found = false;
-  for (const DiskEntry& entry : disk_entries()) found = found || (entry.key == program->key && entry.op == "aten::add.Tensor");
+  for (const DiskEntry& entry : disk_entries())
+    found = found || (entry.key == program->key && entry.op == "aten::add.Tensor");
   EXPECT_TRUE(found);
 }
 

@@ -33,7 +33,12 @@ TEST(SingleFlight, OtherKeysDoNotWait) {
   SingleFlight<int, int> flights;
   std::atomic<bool> inner_done{false};
   const int outer = flights.run(1, [&] {
-    std::thread other([&] { flights.run(2, [&] { inner_done = true; return 2; }); });
+    std::thread other([&] {
+      flights.run(2, [&] {
+        inner_done = true;
+        return 2;
+      });
+    });
     other.join();
     return 1;
   });

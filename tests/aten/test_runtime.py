@@ -16,7 +16,11 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess:
     import os
 
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=550, env={**os.environ, **environment}
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=550,
+        env={**os.environ, **environment},
     )
 
 

@@ -22,7 +22,13 @@ def test_random_programs_over_aliases(shard):
 def test_write_through_every_alias_is_seen():
     base = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
     device = base.tpu()
-    for view in (lambda t: t, lambda t: t[:, 1:], lambda t: t.transpose(0, 2), lambda t: t.view(-1)[::2], lambda t: t.diagonal(0, 1, 2)):
+    for view in (
+        lambda t: t,
+        lambda t: t[:, 1:],
+        lambda t: t.transpose(0, 2),
+        lambda t: t.view(-1)[::2],
+        lambda t: t.diagonal(0, 1, 2),
+    ):
         view(base).add_(1)
         view(device).add_(1)
         assert torch.equal(device.cpu(), base)
@@ -41,10 +47,15 @@ def test_dtype_views_share_bytes():
 
 def test_overlapping_write_raises_as_on_cpu():
     x = torch.zeros(3, device="tpu").expand(2, 3)
-    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory location"):
+    with pytest.raises(
+        RuntimeError, match="more than one element of the written-to tensor refers to a single memory location"
+    ):
         x.add_(1)
     y = torch.arange(6.0, device="tpu")
-    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to tensor refer to a single memory location"):
+    with pytest.raises(
+        RuntimeError,
+        match="some elements of the input tensor and the written-to tensor refer to a single memory location",
+    ):
         torch.add(y[:-1], 1, out=y[1:])
 
 

@@ -73,7 +73,21 @@ class Program:
         index = rng.randrange(len(self.want))
         x = self.want[index]
         rank = x.dim()
-        kind = rng.choice(("slice", "transpose", "select", "unsqueeze", "expand", "flatten", "as_strided", "flip_view", "alias", "diagonal", "split"))
+        kind = rng.choice(
+            (
+                "slice",
+                "transpose",
+                "select",
+                "unsqueeze",
+                "expand",
+                "flatten",
+                "as_strided",
+                "flip_view",
+                "alias",
+                "diagonal",
+                "split",
+            )
+        )
         if kind == "slice" and rank:
             d = rng.randrange(rank)
             start = rng.randrange(x.size(d) + 1)
@@ -147,7 +161,9 @@ class Program:
             other = rng.randrange(len(self.want))
             source = _values(list(x.shape), self.dtype, rng)
             if self.want[other].shape == x.shape:
-                self._apply_pair(index, other, "add(out=)", lambda t, s: torch.add(s.clone(), source.to(s.device), out=t))
+                self._apply_pair(
+                    index, other, "add(out=)", lambda t, s: torch.add(s.clone(), source.to(s.device), out=t)
+                )
 
     def _apply(self, index: int, what: str, f) -> None:
         self._apply_pair(index, index, what, lambda t, _: f(t))
@@ -166,7 +182,9 @@ class Program:
 
     def compare(self) -> None:
         for i, (want, got) in enumerate(zip(self.want, self.got, strict=True)):
-            assert got.shape == want.shape and got.stride() == want.stride(), f"{self.trace()}\nalias {i}: shape or strides differ"
+            assert got.shape == want.shape and got.stride() == want.stride(), (
+                f"{self.trace()}\nalias {i}: shape or strides differ"
+            )
             if not torch.equal(got.cpu(), want):
                 raise AssertionError(f"{self.trace()}\nalias {i}: got {got.cpu().tolist()}, want {want.tolist()}")
 

@@ -58,13 +58,17 @@ def assert_same(actual: Any, expected: Any, dtype: torch.dtype, what: str) -> No
         rtol, atol = TOLERANCES.get(dtype, TOLERANCES.get(expected.dtype, (0, 0)))
         if not (expected.dtype.is_floating_point or expected.dtype.is_complex):
             rtol, atol = 0, 0
-        torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{what}: {m}")
+        torch.testing.assert_close(
+            actual.cpu(), expected, rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{what}: {m}"
+        )
     elif isinstance(expected, (tuple, list)):
         assert len(actual) == len(expected), what
         for a, e in zip(actual, expected):
             assert_same(a, e, dtype, what)
     else:
-        assert actual == expected or (actual != actual and expected != expected), f"{what}: {actual}, expected {expected}"
+        assert actual == expected or (actual != actual and expected != expected), (
+            f"{what}: {actual}, expected {expected}"
+        )
 
 
 def describe(sample: SampleInput) -> str:

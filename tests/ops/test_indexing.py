@@ -271,3 +271,21 @@ def test_out_of_range_is_reported(name, wild):
 )
 def test_strided_arguments_and_out(op, dtype):
     compare_strided_and_out(op, dtype)
+
+
+def test_masks_of_bytes_are_refused():
+    x = torch.zeros(3).to("tpu")
+    with pytest.raises(RuntimeError, match="only supports boolean masks"):
+        x.masked_scatter(torch.ones(3, dtype=torch.uint8).to("tpu"), x)
+
+
+@pytest.mark.parametrize("slots", [7, 100000])
+def test_a_million_duplicates(slots):
+    index, source = torch.randint(0, slots, (1000000,)), torch.arange(1000000.0)
+    expected = torch.zeros(slots)
+    expected.numpy()[index.numpy()] = source.numpy()
+    x, i, s = torch.zeros(slots).to("tpu"), index.to("tpu"), source.to("tpu")
+    for written in (x.index_copy(0, i, s), x.scatter(0, i, s), x.index_put((i,), s), x.clone().put_(i, s)):
+        assert torch.equal(written.cpu(), expected)
+    counts = torch.zeros(slots, dtype=torch.int64).to("tpu").index_add(0, i, torch.ones_like(i))
+    assert torch.equal(counts.cpu(), index.bincount(minlength=slots))

@@ -157,3 +157,8 @@ def test_denormals_are_not_equal():
 )
 def test_strided_arguments_and_out(op, dtype):
     compare_strided_and_out(op, dtype)
+
+
+def test_boundaries_of_two_dimensions_are_refused():
+    with pytest.raises(RuntimeError, match=r"boundaries tensor must be 1 dimension, but got dim\(2\)"):
+        torch.bucketize(torch.randn(3).to("tpu"), torch.randn(2, 2).to("tpu"))

@@ -98,7 +98,12 @@ def test_complex_normal():
 def test_normal_overloads():
     seeded()
     mean, std = torch.full((N,), 2.0, device="tpu"), torch.full((N,), 0.5, device="tpu")
-    for x in (torch.normal(mean, std), torch.normal(mean, 0.5), torch.normal(2.0, std), torch.normal(2.0, 0.5, (N,), device="tpu")):
+    for x in (
+        torch.normal(mean, std),
+        torch.normal(mean, 0.5),
+        torch.normal(2.0, std),
+        torch.normal(2.0, 0.5, (N,), device="tpu"),
+    ):
         assert_moments(x, 2, 0.25)
 
 
@@ -111,7 +116,9 @@ def test_bernoulli(p):
         torch.bernoulli(torch.full((N,), p, device="tpu")),
         torch.empty(N, dtype=torch.int32, device="tpu").bernoulli_(torch.full((N,), p, device="tpu")).float(),
     ):
-        assert set(x.unique().tolist() if hasattr(x, "unique") and x.device.type == "cpu" else x.cpu().unique().tolist()) <= {0.0, 1.0}
+        assert set(
+            x.unique().tolist() if hasattr(x, "unique") and x.device.type == "cpu" else x.cpu().unique().tolist()
+        ) <= {0.0, 1.0}
         assert_moments(x, p, p * (1 - p), p * (1 - p) * (1 - 3 * p * (1 - p)))
 
 
@@ -124,7 +131,13 @@ def test_integers_cover_their_range_exactly():
     limits = torch.iinfo(torch.int64)
     wide = torch.empty(N, dtype=torch.int64, device="tpu").random_(limits.min, None).cpu()
     assert (wide < 0).float().mean().sub(0.5).abs() < 0.02
-    assert torch.empty(N, dtype=torch.int64, device="tpu").random_(limits.max - 1, limits.max).cpu().eq(limits.max - 1).all()
+    assert (
+        torch.empty(N, dtype=torch.int64, device="tpu")
+        .random_(limits.max - 1, limits.max)
+        .cpu()
+        .eq(limits.max - 1)
+        .all()
+    )
     nearly = torch.randint(0, 3 << 40, (N,), device="tpu").double().cpu()
     assert_moments(nearly / (3 << 40), 0.5, 1 / 12, 1 / 80)
     for dtype, top in ((torch.uint8, 255), (torch.int8, 127), (torch.bool, 1)):

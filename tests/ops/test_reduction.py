@@ -10,18 +10,63 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 COMPLEX = (torch.complex64,)
 
-REDUCTIONS = """sum mean prod amax amin aminmax max min argmax argmin any all var std var_mean std_mean nansum nanmean
-count_nonzero linalg.vector_norm logsumexp trace renorm dist histc""".split()
-SCANS = "cumsum cumprod cummax cummin logcumsumexp".split()
-CREATION = """tril triu tril_indices triu_indices arange linspace logspace eye full full_like zeros ones zeros_like ones_like
-scalar_tensor new_full new_zeros new_ones""".split()
+REDUCTIONS = [
+    "sum",
+    "mean",
+    "prod",
+    "amax",
+    "amin",
+    "aminmax",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "any",
+    "all",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "nansum",
+    "nanmean",
+    "count_nonzero",
+    "linalg.vector_norm",
+    "logsumexp",
+    "trace",
+    "renorm",
+    "dist",
+    "histc",
+]
+SCANS = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
+CREATION = [
+    "tril",
+    "triu",
+    "tril_indices",
+    "triu_indices",
+    "arange",
+    "linspace",
+    "logspace",
+    "eye",
+    "full",
+    "full_like",
+    "zeros",
+    "ones",
+    "zeros_like",
+    "ones_like",
+    "scalar_tensor",
+    "new_full",
+    "new_zeros",
+    "new_ones",
+]
 
 
 def cases(names: list[str], dtypes: tuple[torch.dtype, ...]) -> list:
     found = []
     for name in names:
         for op in comparing.BY_NAME[name]:
-            found += [pytest.param(op, d, id=f"{op.full_name}-{str(d)[6:]}") for d in dtypes if op.supports_dtype(d, "cpu")]
+            found += [
+                pytest.param(op, d, id=f"{op.full_name}-{str(d)[6:]}") for d in dtypes if op.supports_dtype(d, "cpu")
+            ]
     return found
 
 
@@ -72,7 +117,9 @@ def test_ties_and_nan(name, dtype):
     x = x.to(dtype)
     function = getattr(torch, name)
     for dim in (0, 1, -1):
-        comparing.assert_same(tuple_of(function(x.to("tpu"), dim)), tuple_of(function(x, dim)), dtype, f"{name} dim {dim}")
+        comparing.assert_same(
+            tuple_of(function(x.to("tpu"), dim)), tuple_of(function(x, dim)), dtype, f"{name} dim {dim}"
+        )
 
 
 def tuple_of(x):

@@ -20,7 +20,7 @@ struct Callback {
 struct State {
   std::mutex mutex;
   std::condition_variable became_ready;
-  bool ready = false;                // guarded by mutex, as are the next two
+  bool ready = false;  // guarded by mutex, as are the next two
   std::vector<Callback> callbacks;
   Failure failure;
   Clock::time_point due;
@@ -142,7 +142,8 @@ PJRT_Error* on_ready(PJRT_Event_OnReady_Args* args) {
 
 }  // namespace
 
-PJRT_Event* make_late_event(PJRT_Event* inner, Clock::time_point due, Failure failure, std::function<void()> before_ready) {
+PJRT_Event* make_late_event(PJRT_Event* inner, Clock::time_point due, Failure failure,
+                            std::function<void()> before_ready) {
   auto state = std::make_shared<State>();
   state->due = due;
   state->failure = std::move(failure);

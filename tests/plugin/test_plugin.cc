@@ -2,8 +2,8 @@
 //
 // Note [Forwarding]
 // The function table is a copy of the engine's, so everything that is not replaced below goes straight through, and
-// handles are the engine's own. Only events and injected errors are objects of this plugin: no engine event ever reaches
-// the caller.
+// handles are the engine's own. Only events and injected errors are objects of this plugin: no engine event ever
+// reaches the caller.
 #include <dlfcn.h>
 #include <pjrt_c_api.h>
 
@@ -183,7 +183,8 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
       buffers().set(args->output_lists[device][i], {due, poison ? poison : arguments.poison});
     }
     if (args->device_complete_events)
-      args->device_complete_events[device] = make_late_event(args->device_complete_events[device], due, arguments.poison);
+      args->device_complete_events[device] =
+          make_late_event(args->device_complete_events[device], due, arguments.poison);
   }
   return nullptr;
 }

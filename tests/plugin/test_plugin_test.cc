@@ -28,7 +28,8 @@ template <typename Result = void, typename... Arguments>
 Result control(const char* name, Arguments... arguments) {
   test_client();
   static void* const library = dlopen(TORCH_TPU_TEST_PLUGIN_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-  auto* function = reinterpret_cast<Result (*)(Arguments...)>(dlsym(library, (std::string("torch_tpu_test_plugin_") + name).c_str()));
+  auto* function = reinterpret_cast<Result (*)(Arguments...)>(
+      dlsym(library, (std::string("torch_tpu_test_plugin_") + name).c_str()));
   EXPECT_NE(function, nullptr) << name;
   return function(arguments...);
 }
