@@ -50,7 +50,7 @@ def _autoload() -> None:
     """Entry point ``torch.backends``: importing this module did the work; what went wrong is said here."""
     if _failure is None:
         return
-    if isinstance(_failure, _loader.Refusal):
+    if isinstance(_failure, (_loader.Refusal, ValueError)):  # ValueError: an environment variable that does not parse
         print(f"torch_tpu is not loaded: {_failure}", file=sys.stderr)
     else:
         print("torch_tpu is not loaded because of an error:", file=sys.stderr)

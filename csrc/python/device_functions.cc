@@ -89,6 +89,19 @@ PyObject* outstanding(PyObject* const* arguments, Py_ssize_t count) {
   return from(runtime::outstanding(aten::device_index(static_cast<c10::DeviceIndex>(index)))).release();
 }
 
+// Milliseconds between two recorded events, given by their ids (torch.Event.elapsed_time refuses subclasses).
+PyObject* elapsed_time(PyObject* const* arguments, Py_ssize_t count) {
+  int64_t start = 0, end = 0;
+  if (!expect_count("elapsed_time", count, 2) || !to_int(arguments[0], &start) || !to_int(arguments[1], &end))
+    return nullptr;
+  const auto* from_event = reinterpret_cast<const runtime::EventRecord*>(start);
+  const auto* to_event = reinterpret_cast<const runtime::EventRecord*>(end);
+  if (from_event == nullptr || to_event == nullptr)
+    return set_error({ErrorCode::kValue, "tpu: both events must be recorded before calculating elapsed time"});
+  Result<double> elapsed = from_event->elapsed_to(*to_event);
+  return elapsed.ok() ? from(elapsed.value()).release() : set_error(elapsed.error());
+}
+
 PyObject* user_line(PyObject* const*, Py_ssize_t) { return from(call_site()).release(); }
 
 }  // namespace
@@ -107,6 +120,7 @@ PyMethodDef device_functions[] = {
                            "(index): -1 becomes the current device; raises for one that does not exist."),
     function<device_info>("device_info", "(index): what the engine says about the device; opens it."),
     function<outstanding>("outstanding", "(index): submissions not yet seen complete."),
+    function<elapsed_time>("elapsed_time", "(start, end): milliseconds between two recorded events, by id."),
     function<user_line>("user_line", "The caller's line as error messages name it."),
     kEnd};
 

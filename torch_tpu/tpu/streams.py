@@ -61,6 +61,10 @@ class Event(torch.Event):
         """Makes a stream (None: the current one) wait for the event."""
         super().wait(current_stream() if stream is None else stream)
 
+    def elapsed_time(self, other: torch.Event) -> float:
+        """Milliseconds from this event to ``other``; both must be recorded with timing and complete (ValueError)."""
+        return _C.elapsed_time(self.event_id, other.event_id)
+
     def __repr__(self) -> str:
         return f"<torch.tpu.Event at {self.event_id:#x}>" if self.event_id else "<torch.tpu.Event not recorded>"
 

@@ -1,0 +1,67 @@
+"""Every test, the slow ones and a long fuzz included, in resumable shards: `make test-all`.
+
+    python tools/test_all.py [--again]
+
+Each shard is one pytest run; its closing line is kept in out/test-all/, so that an interrupted run goes on where it
+stopped. When all shards have passed, docs/test_all.md is written: closing lines, date and commit.
+"""
+
+import argparse
+import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "ops": (["tests/ops"], {}),
+    "models": (["tests/models"], {}),
+    "package": (["tests/package"], {}),
+    "aten": (["tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
+    "plugin": (["tests/plugin"], {}),
+}
+
+
+def run_shard(name: str, folder: Path) -> bool:
+    """Runs one shard unless it passed before; prints and keeps its closing line."""
+    record = folder / f"{name}.txt"
+    if record.exists():
+        print(f"{name}: {record.read_text().strip()} (kept)")
+        return True
+    paths, environment = SHARDS[name]
+    command = [sys.executable, "-m", "pytest", "-q", *paths]
+    run = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
+    closing = (run.stdout.strip().splitlines() or ["no output"])[-1]
+    print(f"{name}: {closing}")
+    if run.returncode != 0:
+        print(run.stdout[-5000:], run.stderr[-2000:], file=sys.stderr)
+        return False
+    record.write_text(closing + "\n")
+    return True
+
+
+def main() -> int:
+    """Runs the shards; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="forget what passed before")
+    folder = ROOT / "out" / "test-all"
+    folder.mkdir(parents=True, exist_ok=True)
+    if parser.parse_args().again:
+        for record in folder.glob("*.txt"):
+            record.unlink()
+    if not all([run_shard(name, folder) for name in SHARDS]):
+        return 1
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    lines = [f"- {name}: {(folder / f'{name}.txt').read_text().strip()}" for name in SHARDS]
+    day = datetime.date.today().isoformat()
+    (ROOT / "docs" / "test_all.md").write_text(
+        f"# make test-all\n\n{day}, commit {commit}\n\n" + "\n".join(lines) + "\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
