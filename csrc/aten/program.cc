@@ -3,7 +3,9 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
+#include <unordered_map>
 
 #include "aten/index_check.h"
 #include "aten/storage.h"
@@ -339,18 +341,43 @@ Result<std::string> Emitter::emit(Entry& entry) {
   return b_.finish(outputs_, "main");
 }
 
-std::string describe(const Call& call) {
-  std::string text = "(";
+// The tensor arguments as the compile log shows them: "float32[2, 3]", with strides where they are not contiguous.
+std::vector<std::string> describe(const Call& call) {
+  std::vector<std::string> texts;
   for (const TensorUse& use : call.tensors) {
-    if (text.size() > 1) text += ", ";
     if (use.tensor == nullptr) {
-      text += "None";
+      texts.push_back("None");
       continue;
     }
-    text += std::string(torch_name(to_dtype(use.tensor->scalar_type()))) + to_string(use.tensor->sizes().vec());
+    std::string text =
+        std::string(torch_name(to_dtype(use.tensor->scalar_type()))) + to_string(use.tensor->sizes().vec());
     if (!use.tensor->is_contiguous()) text += " strides " + to_string(use.tensor->strides().vec());
+    texts.push_back(std::move(text));
   }
+  return texts;
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string text = "(";
+  for (const std::string& t : texts) text += (text.size() > 1 ? ", " : "") + t;
   return text + ")";
+}
+
+// Why a program is needed: the first of its op, or what differs from the op's most recent one.
+std::string reason_for(const Call& call, const std::vector<std::string>& now) {
+  static std::mutex mutex;
+  static auto* latest = new std::unordered_map<uint64_t, std::vector<std::string>>;
+  std::vector<std::string> before;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto [place, first] = latest->try_emplace(call.plan->id, now);
+    if (first) return "first call of this op";
+    before = std::exchange(place->second, now);
+  }
+  for (size_t i = 0; i < std::min(now.size(), before.size()); ++i)
+    if (now[i] != before[i]) return "argument " + std::to_string(i) + " is " + now[i] + ", was " + before[i];
+  if (now.size() != before.size()) return "another number of tensors than before";
+  return "an attribute, the alias pattern or a mode (precision, deterministic, index checks) differs";
 }
 
 }  // namespace
@@ -398,7 +425,9 @@ EntryRef make_entry(const Call& call) {
                         : store::Profile::kFull;
   request.device = call.device < 0 ? 0 : call.device;
   request.op = call.plan->name;
-  request.detail = describe(call);
+  const std::vector<std::string> arguments = describe(call);
+  request.detail = joined(arguments);
+  request.why = reason_for(call, arguments);
   auto* engine = take(runtime::Engine::get());
   entry->program = take(store::get(engine->client(), request));
   entry->bytes += entry->program->temporary_bytes;

@@ -185,6 +185,9 @@ def test_compile_log_says_what_and_why():
     record = torch.tpu.compile_log()[-1]
     assert record["op"].startswith("aten::") and record["key"] and "test_device.py" in record["site"]
     assert "aten::" in str(torch.tpu.explain_last_compile())
+    torch.ones(7, 11, 17, device="tpu").sub_(1.5)
+    record = next(r for r in reversed(torch.tpu.compile_log()) if r["op"].startswith("aten::sub_"))
+    assert record["why"] == "argument 0 is float32[7, 11, 17], was float32[7, 11, 13]"
 
 
 def test_dlpack_shares_memory():
