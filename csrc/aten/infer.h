@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "aten/call.h"
@@ -27,9 +29,15 @@ struct Inference {
 // errors, writes that overlap, results that cannot be cast. Takes the GIL where the meta kernel is Python.
 Inference infer(const Call& call);
 
+// What at::empty_like gives on meta tensors, with t's layout where that is dense. PyTorch's own is written in Python, and
+// its first call imports 500 modules.
+at::Tensor dense_like(const at::Tensor& t, at::ScalarType dtype);
+
 // Inference of ours for ops without a meta kernel; nullptr if there is none. `stack` holds meta arguments of the
 // functional form; the results are meta tensors.
 using OwnInference = void (*)(torch::jit::Stack* stack);
 OwnInference own_inference(const std::string& functional_name);
+// The part of its table in own_inference_indexing.cc.
+const std::map<std::string, OwnInference>& indexing_inference();
 
 }  // namespace torch_tpu::aten

@@ -1,13 +1,15 @@
 // Shape inference for ops that PyTorch gives no meta kernel, or only one in Python that costs a millisecond and imports
 // torch._dynamo.
 #include <ATen/AccumulateType.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/stack.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/stack.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index_add_meta_dispatch.h>
 #include <ATen/ops/index_reduce_meta_dispatch.h>
 #include <ATen/ops/result_type.h>
@@ -25,18 +27,21 @@ using torch::jit::Stack;
 // at::convolution before it chose this backend.
 void convolution(Stack* stack) {
   const at::Tensor input = (*stack)[0].toTensor(), weight = (*stack)[1].toTensor();
-  const auto stride = (*stack)[3].toDimVector(), padding = (*stack)[4].toDimVector(), dilation = (*stack)[5].toDimVector(),
-             output_padding = (*stack)[7].toDimVector();
+  const auto stride = (*stack)[3].toDimVector(), padding = (*stack)[4].toDimVector(),
+             dilation = (*stack)[5].toDimVector(), output_padding = (*stack)[7].toDimVector();
   const bool transposed = (*stack)[6].toBool();
   const int64_t groups = (*stack)[8].toInt();
-  auto at = [](const at::DimVector& v, int64_t i, int64_t otherwise) { return v.empty() ? otherwise : v[v.size() == 1 ? 0 : i]; };
+  auto at = [](const at::DimVector& v, int64_t i, int64_t otherwise) {
+    return v.empty() ? otherwise : v[v.size() == 1 ? 0 : i];
+  };
   std::vector<int64_t> sizes{input.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
   for (int64_t i = 0; i < input.dim() - 2; ++i) {
     const int64_t reach = at(dilation, i, 1) * (weight.size(i + 2) - 1) + 1;
     const int64_t n = input.size(i + 2), s = at(stride, i, 1), p = at(padding, i, 0);
     sizes.push_back(transposed ? (n - 1) * s - 2 * p + reach + at(output_padding, i, 0) : (n + 2 * p - reach) / s + 1);
   }
-  const auto format = input.suggest_memory_format() == weight.suggest_memory_format() ? input.suggest_memory_format() : at::MemoryFormat::Contiguous;
+  const auto format = input.suggest_memory_format() == weight.suggest_memory_format() ? input.suggest_memory_format()
+                                                                                      : at::MemoryFormat::Contiguous;
   stack->clear();
   stack->emplace_back(at::empty(sizes, input.options().memory_format(format)));
 }
@@ -48,8 +53,8 @@ void convolution_backward(Stack* stack) {
   const at::Tensor weight = (*stack)[2].toTensor();
   const auto mask = (*stack)[9].toBoolList();
   stack->clear();
-  stack->emplace_back(mask[0] ? at::empty_like(input) : at::Tensor());
-  stack->emplace_back(mask[1] ? at::empty_like(weight) : at::Tensor());
+  stack->emplace_back(mask[0] ? dense_like(input, input.scalar_type()) : at::Tensor());
+  stack->emplace_back(mask[1] ? dense_like(weight, weight.scalar_type()) : at::Tensor());
   stack->emplace_back(mask[2] ? at::empty({grad.size(1)}, grad.options()) : at::Tensor());
 }
 
@@ -57,7 +62,7 @@ void convolution_backward(Stack* stack) {
 void like_first(Stack* stack) {
   const at::Tensor first = (*stack)[0].toTensor();
   stack->clear();
-  stack->emplace_back(at::empty_like(first));
+  stack->emplace_back(dense_like(first, first.scalar_type()));
 }
 
 // A result like argument 1 (gradients: grad, self, ...).
@@ -88,7 +93,7 @@ void no_results(Stack* stack) { stack->clear(); }
 void gru_cell(Stack* stack) {
   const at::Tensor hx = (*stack)[2].toTensor();
   stack->clear();
-  stack->emplace_back(at::empty_like(hx));
+  stack->emplace_back(dense_like(hx, hx.scalar_type()));
   stack->emplace_back(at::empty({hx.size(0), hx.size(1) * 5}, hx.options()));
 }
 
@@ -99,7 +104,7 @@ void gru_cell_backward(Stack* stack) {
   const int64_t width = grad.size(1) * 3;
   stack->clear();
   for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({grad.size(0), width}, grad.options()));
-  stack->emplace_back(at::empty_like(grad));
+  stack->emplace_back(dense_like(grad, grad.scalar_type()));
   for (int i = 0; i < 2; ++i) stack->emplace_back(bias ? at::empty({width}, grad.options()) : at::Tensor());
 }
 
@@ -109,7 +114,7 @@ void lstm_cell_backward(Stack* stack) {
   const bool bias = (*stack)[5].toBool();
   stack->clear();
   stack->emplace_back(at::empty({cx.size(0), cx.size(1) * 4}, cx.options()));
-  stack->emplace_back(at::empty_like(cx));
+  stack->emplace_back(dense_like(cx, cx.scalar_type()));
   stack->emplace_back(bias ? at::empty({cx.size(1) * 4}, cx.options()) : at::Tensor());
 }
 
@@ -121,7 +126,7 @@ void batch_norm_update_stats(Stack* stack) {
   for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({input.size(1)}, options));
 }
 
-// --- normalizations: PyTorch's meta kernels for them are Python decompositions ----------------------------------------
+// --- normalizations: PyTorch's meta kernels for them are Python decompositions ---
 
 at::TensorOptions statistics_options(const at::Tensor& input) {
   const bool narrow = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
@@ -129,7 +134,8 @@ at::TensorOptions statistics_options(const at::Tensor& input) {
 }
 
 // A gradient of a parameter: the parameter's dtype where there is one.
-at::Tensor parameter_gradient(bool wanted, at::IntArrayRef sizes, const at::Tensor& parameter, const at::Tensor& input) {
+at::Tensor parameter_gradient(bool wanted, at::IntArrayRef sizes, const at::Tensor& parameter,
+                              const at::Tensor& input) {
   if (!wanted) return {};
   return at::empty(sizes, parameter.defined() ? parameter.options() : input.options());
 }
@@ -177,7 +183,7 @@ void rms_norm_backward(Stack* stack) {
 void batch_norm_like(Stack* stack, bool training, int64_t extra) {
   const at::Tensor input = (*stack)[0].toTensor();
   stack->clear();
-  stack->emplace_back(at::empty_like(input));
+  stack->emplace_back(dense_like(input, input.scalar_type()));
   for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty({training ? input.size(1) : 0}, statistics_options(input)));
   for (int64_t i = 0; i < extra; ++i) stack->emplace_back(at::empty({0}, input.options().dtype(at::kByte)));
 }
@@ -192,7 +198,7 @@ void batch_norm_backward(Stack* stack) {
   const auto mask = (*stack)[9].toBoolList();
   const bool wanted[] = {mask[0], mask[1], mask[2]};
   stack->clear();
-  stack->emplace_back(wanted[0] ? at::empty_like(input) : at::Tensor());
+  stack->emplace_back(wanted[0] ? dense_like(input, input.scalar_type()) : at::Tensor());
   for (int i = 1; i < 3; ++i) stack->emplace_back(parameter_gradient(wanted[i], {input.size(1)}, weight, input));
 }
 
@@ -221,11 +227,11 @@ void group_norm_backward(Stack* stack) {
 void dropout(Stack* stack) {
   const at::Tensor input = (*stack)[0].toTensor();
   stack->clear();
-  stack->emplace_back(at::empty_like(input));
-  stack->emplace_back(at::empty_like(input, input.options().dtype(at::kBool)));
+  stack->emplace_back(dense_like(input, input.scalar_type()));
+  stack->emplace_back(dense_like(input, at::kBool));
 }
 
-// --- small ops -----------------------------------------------------------------------------------------------------------
+// --- small ops ---
 
 // PyTorch's own strides for an elementwise result.
 at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype) {
@@ -239,8 +245,8 @@ at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype) {
 // (condition, self, other)
 void where(Stack* stack) {
   const at::Tensor condition = (*stack)[0].toTensor(), self = (*stack)[1].toTensor(), other = (*stack)[2].toTensor();
-  TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte, "where expected condition to be a boolean tensor, but got a tensor with dtype ",
-              condition.scalar_type());
+  TORCH_CHECK(condition.scalar_type() == at::kBool || condition.scalar_type() == at::kByte,
+              "where expected condition to be a boolean tensor, but got a tensor with dtype ", condition.scalar_type());
   stack->clear();
   stack->emplace_back(elementwise({condition, self, other}, at::result_type(self, other)));
 }
@@ -248,14 +254,17 @@ void where(Stack* stack) {
 // (self, mask, value)
 void masked_fill(Stack* stack) {
   const at::Tensor self = (*stack)[0].toTensor(), mask = (*stack)[1].toTensor();
-  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ", mask.scalar_type());
+  TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",
+              mask.scalar_type());
   stack->clear();
   stack->emplace_back(elementwise({self, mask}, self.scalar_type()));
 }
 
 void scalar_like_first(Stack* stack) {
   const at::Tensor self = (*stack)[0].toTensor();
-  TORCH_CHECK(self.numel() > 0, "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument.");
+  TORCH_CHECK(self.numel() > 0,
+              "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with "
+              "the 'dim' argument.");
   stack->clear();
   stack->emplace_back(at::empty({}, self.options()));
 }
@@ -285,7 +294,8 @@ void index_add(Stack* stack) {
   const int64_t dim = (*stack)[1].toInt();
   const at::Scalar alpha = (*stack)[4].toScalar();
   stack->clear();
-  stack->emplace_back(source.numel() == 0 ? at::empty_like(self) : at::meta::index_add(self, dim, index, source, alpha));
+  stack->emplace_back(source.numel() == 0 ? dense_like(self, self.scalar_type())
+                                          : at::meta::index_add(self, dim, index, source, alpha));
 }
 
 // (self, dim, index, source, reduce, include_self)
@@ -295,7 +305,8 @@ void index_reduce(Stack* stack) {
   const std::string reduce = (*stack)[4].toStringRef();
   const bool include_self = (*stack)[5].toBool();
   stack->clear();
-  stack->emplace_back(source.numel() == 0 ? at::empty_like(self) : at::meta::index_reduce(self, dim, index, source, reduce, include_self));
+  stack->emplace_back(source.numel() == 0 ? dense_like(self, self.scalar_type())
+                                          : at::meta::index_reduce(self, dim, index, source, reduce, include_self));
 }
 
 // isin of a number: PyTorch's meta function says [0], its CPU kernel resizes to 0-d.
@@ -303,6 +314,17 @@ void zero_dim_bool(Stack* stack) {
   const at::Tensor tests = (*stack)[1].toTensor();
   stack->clear();
   stack->emplace_back(at::empty({}, tests.options().dtype(at::kBool)));
+}
+
+// (self) -> reflectors with their diagonal and upper triangle, tau
+void geqrf(Stack* stack) {
+  const at::Tensor self = (*stack)[0].toTensor();
+  TORCH_CHECK(self.dim() >= 2, "torch.geqrf: input must have at least 2 dimensions.");
+  std::vector<int64_t> tau(self.sizes().begin(), self.sizes().end() - 2);
+  tau.push_back(std::min(self.size(-2), self.size(-1)));
+  stack->clear();
+  stack->emplace_back(at::empty(self.mT().sizes(), self.options()).mT());
+  stack->emplace_back(at::empty(tau, self.options()));
 }
 
 // (grad, input_sizes, ...)
@@ -314,6 +336,12 @@ void with_sizes(Stack* stack) {
 }
 
 }  // namespace
+
+at::Tensor dense_like(const at::Tensor& t, at::ScalarType dtype) {
+  const bool keep = t.is_non_overlapping_and_dense();
+  const std::vector<int64_t> strides = keep ? t.strides().vec() : at::infer_dense_strides(t.sizes(), t.strides());
+  return at::empty_strided(t.sizes(), strides, t.options().dtype(dtype));
+}
 
 OwnInference own_inference(const std::string& functional_name) {
   static const std::map<std::string, OwnInference> table = {
@@ -335,6 +363,7 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::isin.Scalar_Tensor", &zero_dim_bool},
       {"aten::fractional_max_pool3d_backward", &like_second},
       {"aten::_segment_reduce_backward", &like_third},
+      {"aten::geqrf", &geqrf},
       {"aten::slice_backward", &with_sizes},
       {"aten::select_backward", &with_sizes},
       {"aten::diagonal_backward", &with_sizes},
@@ -369,8 +398,10 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::_cummax_helper", &no_results},
       {"aten::_cummin_helper", &no_results},
   };
-  auto found = table.find(functional_name);
-  return found == table.end() ? nullptr : found->second;
+  for (const auto* part : {&table, &indexing_inference()}) {
+    if (auto found = part->find(functional_name); found != part->end()) return found->second;
+  }
+  return nullptr;
 }
 
 }  // namespace torch_tpu::aten

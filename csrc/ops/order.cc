@@ -76,20 +76,11 @@ Values pair(Context& c, Value values, Value positions) {
   return {b.reshape(values, c.out(0).shape), b.reshape(b.convert(positions, DType::kI64), c.out(1).shape)};
 }
 
-Values sort_rule(Context& c, Value x, int64_t dim, bool descending) {
-  x = at_least_1d(c.b, x);
-  Values sorted = sort_dim(c, x, wrap_dim(dim, x.rank()), descending);
-  return pair(c, sorted[0], sorted[1]);
-}
-
-// sort(self, dim, descending)
-Values sort(Context& c, const Args& args) {
-  return sort_rule(c, args.tensor(0), args.integer_or(1, -1), args.flag_or(2, false));
-}
-
-// sort.stable(self, stable, dim, descending)
+// sort.stable(self, stable, dim, descending); plain sort reaches it through PyTorch's own composite.
 Values sort_stable(Context& c, const Args& args) {
-  return sort_rule(c, args.tensor(0), args.integer_or(2, -1), args.flag_or(3, false));
+  Value x = at_least_1d(c.b, args.tensor(0));
+  Values sorted = sort_dim(c, x, wrap_dim(args.integer_or(2, -1), x.rank()), args.flag_or(3, false));
+  return pair(c, sorted[0], sorted[1]);
 }
 
 // The k largest (smallest) along the last dimension of an x that f32 holds exactly. chlo.top_k orders by the bits, with
@@ -279,9 +270,6 @@ Rule searchsorted(bool scalar) {
 Rule bucketize(bool scalar) {
   return [scalar](Context& c, const Args& args) -> Values {
     Value values = scalar ? args.scalar(0) : args.tensor(0);
-    if (int64_t rank = args.tensor(1).rank(); rank != 1) {
-      return {c.fail("boundaries tensor must be 1 dimension, but got dim(" + std::to_string(rank) + ")")};
-    }
     return search(c, {args.tensor(1), values, result_type(args, {0, 1}), args.flag_or(3, false)});
   };
 }
@@ -324,7 +312,6 @@ Value search_sorted(Builder& b, Value sorted, Value values, bool right) {
 }
 
 void add_order_rows(Rows& rows) {
-  rows.push_back(Row{"aten::sort", sort});
   rows.push_back(Row{"aten::sort.stable", sort_stable});
   rows.push_back(Row{"aten::topk", topk});
   rows.push_back(Row{"aten::kthvalue", kthvalue});

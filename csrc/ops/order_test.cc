@@ -30,13 +30,9 @@ TEST(Order, SortsEveryDTypeOnBothPlatforms) {
 
 TEST(Order, SingleWordsAreSortedOnTheEmbeddedEngineOnly) {
   auto text = [](Platform platform) {
-    RuleCall call("aten::sort");
-    return call.on(platform)
-        .tensor(DType::kF32, {8})
-        .integer(0)
-        .flag(false)
-        .module({{DType::kF32, {8}}, {DType::kI64, {8}}})
-        .take();
+    RuleCall call("aten::sort.stable");
+    call.on(platform).tensor(DType::kF32, {8}).flag(false).integer(0).flag(false);
+    return call.module({{DType::kF32, {8}}, {DType::kI64, {8}}}).take();
   };
   EXPECT_NE(text(Platform::kCpu).find("tensor<8xui64>"), std::string::npos);
   EXPECT_EQ(text(Platform::kTpu).find("tensor<8xui64>"), std::string::npos);

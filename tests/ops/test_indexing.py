@@ -265,7 +265,19 @@ def test_out_of_range_is_reported(name, wild):
 @pytest.mark.parametrize(
     "op, dtype",
     cases(
-        ["gather", "index_select", "take", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put", "masked_scatter"],
+        [
+            "gather",
+            "index_select",
+            "take",
+            "scatter",
+            "scatter_add",
+            "scatter_reduce",
+            "index_add",
+            "index_copy",
+            "index_fill",
+            "index_put",
+            "masked_scatter",
+        ],
         (torch.float32, torch.int64),
     ),
 )

@@ -192,7 +192,12 @@ def test_empty_batch():
 @pytest.mark.parametrize(
     "op, dtype",
     cases(
-        ["nn.functional.max_pool2d", "nn.functional.avg_pool2d", "nn.functional.adaptive_avg_pool2d", "nn.functional.adaptive_max_pool2d"],
+        [
+            "nn.functional.max_pool2d",
+            "nn.functional.avg_pool2d",
+            "nn.functional.adaptive_avg_pool2d",
+            "nn.functional.adaptive_max_pool2d",
+        ],
         (torch.float32, torch.int64),
     ),
 )

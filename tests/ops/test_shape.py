@@ -205,7 +205,20 @@ def test_chunk_cat():
 @pytest.mark.parametrize(
     "op, dtype",
     cases(
-        ["cat", "stack", "flip", "roll", "tile", "repeat", "diag_embed", "narrow_copy", "block_diag", "cross", "linalg.cross", "constant_pad_nd"],
+        [
+            "cat",
+            "stack",
+            "flip",
+            "roll",
+            "tile",
+            "repeat",
+            "diag_embed",
+            "narrow_copy",
+            "block_diag",
+            "cross",
+            "linalg.cross",
+            "constant_pad_nd",
+        ],
         (torch.float32, torch.int64),
     ),
 )
