@@ -1,9 +1,8 @@
 // Discrete Fourier transforms over any dims, one dim at a time (StableHLO: fft).
 #include <cmath>
 
-#include "ops/expr.h"
+#include "ops/linalg.h"
 #include "ops/promote.h"
-#include "ops/table.h"
 
 namespace torch_tpu::ops {
 namespace {
@@ -90,8 +89,6 @@ Values c2r(Context& c, const Args& args) {
 }
 
 }  // namespace
-
-void add_fft_rows(Rows& rows);
 
 void add_fft_rows(Rows& rows) {
   rows.push_back({"aten::_fft_c2c", c2c});
