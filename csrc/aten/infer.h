@@ -29,8 +29,8 @@ struct Inference {
 // errors, writes that overlap, results that cannot be cast. Takes the GIL where the meta kernel is Python.
 Inference infer(const Call& call);
 
-// What at::empty_like gives on meta tensors, with t's layout where that is dense. PyTorch's own is written in Python, and
-// its first call imports 500 modules.
+// What at::empty_like gives on meta tensors, with t's layout where that is dense. PyTorch's own is written in Python,
+// and its first call imports 500 modules.
 at::Tensor dense_like(const at::Tensor& t, at::ScalarType dtype);
 
 // Inference of ours for ops without a meta kernel; nullptr if there is none. `stack` holds meta arguments of the
