@@ -115,7 +115,8 @@ bench-setup: build
 	.venv-torch-tpu/bin/python -m pip -q install torch-tpu==0.2.0
 
 bench: bench-setup
-	$(PY) bench/report.py --run
+	$(PY) bench/rivals.py eager > docs/figures/eager.jsonl
+	$(PY) bench/rivals.py train > docs/figures/train.jsonl
 
 docs: build
 	$(PY) -m torch_tpu.env_docs
