@@ -327,6 +327,14 @@ void geqrf(Stack* stack) {
   stack->emplace_back(at::empty(tau, self.options()));
 }
 
+// (log_probs [T, N, C], targets [N, S], ...) -> neg_log_likelihood [N], log_alpha [N, T, 2 S + 1]
+void ctc_loss(Stack* stack) {
+  const at::Tensor probs = (*stack)[0].toTensor(), targets = (*stack)[1].toTensor();
+  stack->clear();
+  stack->emplace_back(at::empty({probs.size(1)}, probs.options()));
+  stack->emplace_back(at::empty({probs.size(1), probs.size(0), 2 * targets.size(-1) + 1}, probs.options()));
+}
+
 // (grad, input_sizes, ...)
 void with_sizes(Stack* stack) {
   const at::Tensor grad = (*stack)[0].toTensor();
@@ -364,6 +372,8 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::fractional_max_pool3d_backward", &like_second},
       {"aten::_segment_reduce_backward", &like_third},
       {"aten::geqrf", &geqrf},
+      {"aten::_ctc_loss.Tensor", &ctc_loss},
+      {"aten::_ctc_loss_backward.Tensor", &like_second},
       {"aten::slice_backward", &with_sizes},
       {"aten::select_backward", &with_sizes},
       {"aten::diagonal_backward", &with_sizes},

@@ -140,9 +140,9 @@ struct ClassRows {
   Value picked;  // bool, shape of scores: this class is the target
 };
 
-// Class scores with the class dim moved last; a 1-D input is one row.
+// Class scores with the class dim moved last; a 1-D input is one row, a 0-d one a row of one class.
 Value classes_last(Context& c, Value x) {
-  if (x.rank() == 1) return c.b.reshape(x, {1, x.dim(0)});
+  if (x.rank() <= 1) return c.b.reshape(x, {1, x.numel()});
   Dims order;
   for (int64_t i = 0; i < x.rank(); ++i)
     if (i != 1) order.push_back(i);
@@ -268,6 +268,9 @@ Values multi_margin_loss_backward(Context& c, const Args& args) {
 
 }  // namespace
 
+void add_margin_rows(Rows& rows);  // loss_margin.cc
+void add_ctc_rows(Rows& rows);     // loss_ctc.cc
+
 void add_loss_rows(Rows& rows) {
   rows.push_back({"aten::mse_loss", elementwise(mse)});
   rows.push_back({"aten::mse_loss_backward", elementwise_gradient(mse_derivative)});
@@ -286,6 +289,8 @@ void add_loss_rows(Rows& rows) {
     rows.push_back({name, nll_backward});
   rows.push_back(Row{"aten::multi_margin_loss", multi_margin_loss}.as_indexing());
   rows.push_back({"aten::multi_margin_loss_backward", multi_margin_loss_backward});
+  add_margin_rows(rows);
+  add_ctc_rows(rows);
 }
 
 }  // namespace torch_tpu::ops

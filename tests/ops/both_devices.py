@@ -48,7 +48,7 @@ def compare_with_float32(op: OpInfo, dtype: torch.dtype) -> int:
     for sample in comparing.limited(op.sample_inputs("cpu", dtype, requires_grad=False)):
         moved = comparing.to_device((sample.input, sample.args, sample.kwargs))
         actual = op.op(moved[0], *moved[1], **moved[2])
-        expected = op.op(*widen((sample.input, *sample.args)), **sample.kwargs)
+        expected = op.op(*widen((sample.input, *sample.args)), **widen(sample.kwargs))
         expected = tree_map(
             lambda x: x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x, expected
         )
