@@ -8,13 +8,21 @@
 namespace torch_tpu::aten {
 namespace {
 
+// Sizes that the fused rule takes; PyTorch's composed path broadcasts the others, or says what is wrong with them.
+bool sizes_fit(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool grouped) {
+  if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4 || query.numel() == 0 || key.numel() == 0) return false;
+  const bool heads = grouped ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1);
+  return heads && key.size(1) == value.size(1) && query.size(3) == key.size(3) && query.size(0) == key.size(0) &&
+         key.size(0) == value.size(0) && key.size(2) == value.size(2);
+}
+
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-               const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool) {
-  const bool fused = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.is_floating_point() &&
+               const std::optional<at::Tensor>& mask, double, bool, std::optional<double>, bool grouped) {
+  // The backward has no gradient for a mask that wants one with fewer than four dimensions.
+  const bool learnt_mask = mask.has_value() && mask->defined() && mask->requires_grad();
+  const bool fused = sizes_fit(query, key, value, grouped) && query.is_floating_point() &&
                      query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
-                     // The backward has no gradient for a mask that wants one with fewer than four dimensions.
-                     !(mask.has_value() && mask->defined() && mask->requires_grad()) && query.numel() > 0 &&
-                     key.numel() > 0;
+                     !learnt_mask;
   return static_cast<int64_t>(fused ? sdp::SDPBackend::overrideable : sdp::SDPBackend::math);
 }
 

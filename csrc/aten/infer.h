@@ -37,7 +37,8 @@ at::Tensor dense_like(const at::Tensor& t, at::ScalarType dtype);
 // functional form; the results are meta tensors.
 using OwnInference = void (*)(torch::jit::Stack* stack);
 OwnInference own_inference(const std::string& functional_name);
-// The part of its table in own_inference_indexing.cc.
+// The parts of its table in own_inference_indexing.cc and own_inference_products.cc.
 const std::map<std::string, OwnInference>& indexing_inference();
+const std::map<std::string, OwnInference>& product_inference();
 
 }  // namespace torch_tpu::aten

@@ -31,6 +31,8 @@ void convolution(Stack* stack) {
              dilation = (*stack)[5].toDimVector(), output_padding = (*stack)[7].toDimVector();
   const bool transposed = (*stack)[6].toBool();
   const int64_t groups = (*stack)[8].toInt();
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "expected scalar type ", input.scalar_type(), " but found ",
+              weight.scalar_type());
   auto at = [](const at::DimVector& v, int64_t i, int64_t otherwise) {
     return v.empty() ? otherwise : v[v.size() == 1 ? 0 : i];
   };
@@ -408,7 +410,7 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::_cummax_helper", &no_results},
       {"aten::_cummin_helper", &no_results},
   };
-  for (const auto* part : {&table, &indexing_inference()}) {
+  for (const auto* part : {&table, &indexing_inference(), &product_inference()}) {
     if (auto found = part->find(functional_name); found != part->end()) return found->second;
   }
   return nullptr;

@@ -143,6 +143,9 @@ Dims leftover(const Value& grad, const Value& w, const Shape& input, const Geome
   return extra;
 }
 
+// An output padding of a stride or more adds outputs whose plain convolution lies outside the input.
+Value cut(Context& c, Value x, const Shape& shape) { return c.b.slice(x, Dims(shape.size(), 0), shape); }
+
 Value bias_gradient(Context& c, Value grad) {
   Dims dims{0};
   for (int64_t i = 2; i < grad.rank(); ++i) dims.push_back(i);
@@ -160,7 +163,7 @@ Values convolution_backward(Context& c, const Args& args) {
   if (c.out(0).dtype != DType::kInvalid) {
     // A transposed convolution's input gradient is the plain convolution, and the other way round.
     Value gx = empty          ? c.b.zeros({acc, x.shape()})
-               : g.transposed ? plain(c, grad, w, g, acc)
+               : g.transposed ? cut(c, plain(c, grad, w, g, acc), x.shape())
                               : transposed(c, grad, w, g, leftover(grad, w, x.shape(), g), acc);
     results[0] = c.b.convert(gx, c.out(0).dtype);
   }

@@ -1,0 +1,123 @@
+// Shape inference for products whose PyTorch meta functions are written in Python, or check less than the CPU's
+// kernels: the texts are the CPU's.
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/_softmax_meta_dispatch.h>
+#include <ATen/ops/addmm_meta_dispatch.h>
+#include <ATen/ops/baddbmm_meta_dispatch.h>
+#include <ATen/ops/bmm_meta_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm_meta_dispatch.h>
+
+#include "aten/infer.h"
+
+namespace torch_tpu::aten {
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+Tensor tensor(const Stack* stack, size_t i) { return (*stack)[i].toTensor(); }
+
+void replace(Stack* stack, Tensor result) {
+  stack->clear();
+  stack->emplace_back(std::move(result));
+}
+
+void check_scalar_types(const Tensor& a, const Tensor& b) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "expected scalar type ", a.scalar_type(), " but found ",
+              b.scalar_type());
+}
+
+void mm(Stack* stack) {
+  const Tensor a = tensor(stack, 0), b = tensor(stack, 1);
+  Tensor result = at::meta::mm(a, b);
+  TORCH_CHECK(a.dtype() == b.dtype(), "expected m1 and m2 to have the same dtype, but got: ", a.dtype(),
+              " != ", b.dtype());
+  replace(stack, std::move(result));
+}
+
+void bmm(Stack* stack) {
+  const Tensor a = tensor(stack, 0), b = tensor(stack, 1);
+  Tensor result = at::meta::bmm(a, b);
+  check_scalar_types(a, b);
+  replace(stack, std::move(result));
+}
+
+void mv(Stack* stack) {
+  const Tensor a = tensor(stack, 0), v = tensor(stack, 1);
+  TORCH_CHECK(a.dim() == 2 && v.dim() == 1, "vector + matrix @ vector expected, got 1, ", a.dim(), ", ", v.dim());
+  TORCH_CHECK(a.size(1) == v.size(0), "size mismatch, got input (", a.size(0), "), mat (", a.size(0), "x", a.size(1),
+              "), vec (", v.size(0), ")");
+  TORCH_CHECK(a.scalar_type() == v.scalar_type(), "addmv input tensors must have the same dtype, but got ",
+              v.scalar_type(), ", ", a.scalar_type(), ", and ", v.scalar_type());
+  replace(stack, at::empty({a.size(0)}, v.options()));
+}
+
+void dot(Stack* stack) {
+  const Tensor a = tensor(stack, 0), b = tensor(stack, 1);
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1, "1D tensors expected, but got ", a.dim(), "D and ", b.dim(), "D tensors");
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              a.scalar_type(), " and ", b.scalar_type());
+  TORCH_CHECK(a.numel() == b.numel(), "inconsistent tensor size, expected tensor [", a.numel(), "] and src [",
+              b.numel(), "] to have the same number of elements, but got ", a.numel(), " and ", b.numel(),
+              " elements respectively");
+  replace(stack, at::empty({}, a.options()));
+}
+
+// (self, mat1, mat2, beta, alpha)
+void addmm(Stack* stack) {
+  const Tensor self = tensor(stack, 0), a = tensor(stack, 1), b = tensor(stack, 2);
+  Tensor result = at::meta::addmm(self, a, b, (*stack)[3].toScalar(), (*stack)[4].toScalar());
+  if (self.sizes() != result.sizes()) self.expand(result.sizes());
+  replace(stack, std::move(result));
+}
+
+void baddbmm(Stack* stack) {
+  const Tensor self = tensor(stack, 0), a = tensor(stack, 1), b = tensor(stack, 2);
+  Tensor result = at::meta::baddbmm(self, a, b, (*stack)[3].toScalar(), (*stack)[4].toScalar());
+  check_scalar_types(a, b);
+  replace(stack, std::move(result));
+}
+
+void addbmm(Stack* stack) {
+  const Tensor self = tensor(stack, 0), a = tensor(stack, 1), b = tensor(stack, 2);
+  TORCH_CHECK(a.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(b.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(a.size(0) == b.size(0), "batch1 and batch2 must have same number of batches, got ", a.size(0), " and ",
+              b.size(0));
+  TORCH_CHECK(a.size(2) == b.size(1), "Incompatible matrix sizes for bmm (", a.size(1), "x", a.size(2), " and ",
+              b.size(1), "x", b.size(2), ")");
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "self and mat2 must have the same dtype, but got ", a.scalar_type(),
+              " and ", b.scalar_type());
+  TORCH_CHECK(self.scalar_type() == a.scalar_type(), "self and batch1 must have the same dtype, but got ",
+              self.scalar_type(), " and ", a.scalar_type());
+  const std::vector<int64_t> sizes{a.size(1), b.size(2)};
+  self.expand(sizes);
+  replace(stack, at::empty(sizes, self.options()));
+}
+
+// (self, dim, half_to_float)
+template <Tensor (*infer)(const Tensor&, int64_t, bool)>
+void softmax(Stack* stack) {
+  const Tensor self = tensor(stack, 0);
+  const bool half_to_float = (*stack)[2].toBool();
+  Tensor result = infer(self, (*stack)[1].toInt(), half_to_float);
+  const auto type = self.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(type), "\"softmax_lastdim_kernel_impl\" not implemented for '", type,
+                              "'");
+  replace(stack, std::move(result));
+}
+
+}  // namespace
+
+const std::map<std::string, OwnInference>& product_inference() {
+  static const std::map<std::string, OwnInference> table = {
+      {"aten::mm", &mm},           {"aten::bmm", &bmm},       {"aten::mv", &mv},
+      {"aten::dot", &dot},         {"aten::vdot", &dot},      {"aten::addmm", &addmm},
+      {"aten::baddbmm", &baddbmm}, {"aten::addbmm", &addbmm}, {"aten::_softmax", &softmax<&at::meta::_softmax>},
+  };
+  return table;
+}
+
+}  // namespace torch_tpu::aten
