@@ -117,6 +117,7 @@ bench-setup: build
 bench: bench-setup
 	$(PY) bench/rivals.py eager > docs/figures/eager.jsonl
 	$(PY) bench/rivals.py train > docs/figures/train.jsonl
+	$(PY) bench/06_cold_start.py > docs/figures/cold_start.jsonl
 
 docs: build
 	$(PY) -m torch_tpu.env_docs
