@@ -8,7 +8,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamps
 CASES := ../shared/cases
 
-.PHONY: setup build demo test test-cpp test-python test-like-tpu test-cases test-all asan lint wheel bench-setup bench docs clean
+.PHONY: setup build demo test cpp-built test-cpp test-python test-like-tpu test-cases test-all asan lint wheel bench-setup bench docs clean
 
 # --- set-up ------------------------------------------------------------------------------------------------------------
 $(STAMP)/packages: requirements/build.txt requirements/test.txt
@@ -43,11 +43,13 @@ build-tests/build.ninja: $(STAMP)/packages CMakeLists.txt
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -G Ninja -S . -B build-tests -DTORCH_TPU_TESTS=ON -DTORCH_TPU_SEAM=OFF \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(PY) > /dev/null
 
-test-cpp: build-tests/build.ninja
+cpp-built: build-tests/build.ninja
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build-tests -j $(JOBS) -- --quiet
+
+test-cpp: cpp-built
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --test-dir build-tests --output-on-failure -j 2 --timeout 300 --progress
 
-test-python: build $(STAMP)/examples test-cpp
+test-python: build $(STAMP)/examples cpp-built
 	TORCH_TPU_TEST_PLUGIN_LIBRARY=$(CURDIR)/build-tests/tests/plugin/libtorch_tpu_test_plugin.so \
 	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests
 
@@ -55,7 +57,7 @@ test-python: build $(STAMP)/examples test-cpp
 LIKE_TPU = TORCH_TPU_PJRT_PLUGIN=$(CURDIR)/build-tests/tests/plugin/libtorch_tpu_test_plugin.so \
   TORCH_TPU_TEST_PLUGIN_TARGET=$$($(PY) -c "import xla_plugins.xla_cpu_pjrt as p; print(p.__path__[0])")/xla_cpu_pjrt.so \
   TORCH_TPU_TEST_PLUGIN_MODE=tpu TORCH_TPU_CACHE_DIR=$(CURDIR)/out/cache-like-tpu TORCH_TPU_FUZZ_PROGRAMS=60
-test-like-tpu: build test-cpp
+test-like-tpu: build cpp-built
 	$(LIKE_TPU) $(PY) -m pytest -q -m "not slow" tests/aten \
 	  -k "not fork and not thousand and not memory_does_not_grow and not reading_while"
 

@@ -229,13 +229,16 @@ TEST_F(EngineProcessTest, ShutdownWaitsAndMakesHandlesInert) {
   EXPECT_EXIT(
       {
         testing::engine();
-        const pjrt::Executable program = testing::compile(testing::slow(1'000'000, 40));
+        const pjrt::Executable program = testing::compile(testing::slow(1'000'000, 800));
         auto* submitted =
             new testing::Submitted(testing::submit(program, testing::upload(std::vector<float>(1'000'000, 1.0F))));
         std::atomic<bool> finished{false};
         submitted->completion.on_ready([&](Status) { finished = true; });
         leave_token(0, std::move(submitted->completion));
         Engine::shutdown();
+        // The engine runs waiters and callbacks of one event in no fixed order. The program takes several times this
+        // grace.
+        for (int i = 0; i < 100 && !finished; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         HOLDS(finished);
         HOLDS(!Engine::get().ok());
         delete submitted;
