@@ -108,6 +108,20 @@ Value bias_gradient(Context& c, Expr ds, const Type& type) {
   return c.b.reshape(c.b.convert(c.b.reduce_sum(ds, dims), type.dtype), type.shape);
 }
 
+// The forward's probabilities, from its logsumexp. PyTorch keeps that in float32, too little for double scores: those
+// are reduced again.
+Expr probabilities(Context& c, const Attention& a, Expr s, Value logsumexp) {
+  if (s.dtype() != DType::kF64) {
+    Expr lse(c.b, c.b.convert(logsumexp, s.dtype()));
+    Expr dead = lse == lse.with(c.b.min_value(lse.value().type()));
+    return select(along_keys(c, a, dead), 0.0, exp(s - along_keys(c, a, select(dead, 0.0, lse))));
+  }
+  Expr top = s.with(c.b.reduce_max(s, {3}));
+  Expr e = exp(s - along_keys(c, a, select(top == top.with(c.b.min_value(top.value().type())), 0.0, top)));
+  Expr sum = e.with(c.b.reduce_sum(e, {3}));
+  return e / along_keys(c, a, select(sum == 0.0, 1.0, sum));
+}
+
 // (grad_out, query, key, value, attn_bias, grad_input_mask, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k,
 //  dropout_p, is_causal, philox_seed, philox_offset, *, scale)
 Values attention_backward(Context& c, const Args& args) {
@@ -116,9 +130,7 @@ Values attention_backward(Context& c, const Args& args) {
   const DType dtype = score_dtype(q);
   const DType narrow = q.dtype();
   Expr s = scores(c, a, q, k, args.tensor(4));
-  Expr lse(c.b, c.b.convert(args.tensor(7), dtype));
-  Expr dead = lse == lse.with(c.b.min_value(lse.value().type()));
-  Expr p = select(along_keys(c, a, dead), 0.0, exp(s - along_keys(c, a, select(dead, 0.0, lse))));
+  Expr p = probabilities(c, a, s, args.tensor(7));
   Expr go(c.b, c.b.convert(args.tensor(0), dtype));
   Expr delta = go.with(c.b.reduce_sum(go * Expr(c.b, c.b.convert(args.tensor(6), dtype)), {3}));
   const Value grad = group(c, a, c.b.convert(args.tensor(0), narrow));
