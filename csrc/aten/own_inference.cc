@@ -91,6 +91,14 @@ void nothing_fresh(Stack* stack) {
 // No results at all.
 void no_results(Stack* stack) { stack->clear(); }
 
+// (input_gates, hidden_gates, cx, input_bias, hidden_bias) -> hy, cy, workspace. PyTorch's meta function needs biases.
+void lstm_cell(Stack* stack) {
+  const at::Tensor gates = (*stack)[0].toTensor(), cx = (*stack)[2].toTensor();
+  stack->clear();
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty(cx.sizes(), cx.options()));
+  stack->emplace_back(at::empty(gates.sizes(), gates.options()));
+}
+
 // (input_gates, hidden_gates, hx, input_bias, hidden_bias)
 void gru_cell(Stack* stack) {
   const at::Tensor hx = (*stack)[2].toTensor();
@@ -391,6 +399,7 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::native_group_norm", &group_norm},
       {"aten::native_group_norm_backward", &group_norm_backward},
       {"aten::native_dropout", &dropout},
+      {"aten::_thnn_fused_lstm_cell", &lstm_cell},
       {"aten::_thnn_fused_gru_cell", &gru_cell},
       {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},
       {"aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward},
