@@ -30,6 +30,15 @@ TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(refusal<&kSparse>())
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(refusal<&kQuantized>()); }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(refusal<&kNested>()); }
 
+// These have composite kernels, which win over a fallback; PyTorch picks their key from the layout asked for.
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  for (const char* op :
+       {"sparse_compressed_tensor.comp_plain_value_size", "sparse_compressed_tensor.comp_plain_value",
+        "_sparse_compressed_tensor_unsafe", "_sparse_csr_tensor_unsafe", "_sparse_csc_tensor_unsafe",
+        "_sparse_bsr_tensor_unsafe", "_sparse_bsc_tensor_unsafe", "_sparse_compressed_tensor_with_dims"})
+    m.impl(op, refusal<&kSparse>());
+}
+
 // Ops that turn a dense tpu tensor into such a layout: the CPU fallback would make the layout on the CPU and then fail
 // to bring it back.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

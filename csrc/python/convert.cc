@@ -79,6 +79,10 @@ bool to_double(PyObject* object, double* value) {
 }
 
 bool to_string(PyObject* object, std::string* value) {
+  if (!PyUnicode_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "expected a str, got <%.100s>", Py_TYPE(object)->tp_name);
+    return false;
+  }
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(object, &size);
   if (text == nullptr) return false;

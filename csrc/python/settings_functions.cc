@@ -61,7 +61,7 @@ PyObject* index_check(PyObject* const*, Py_ssize_t) {
   return from(kIndexNames[static_cast<int>(aten::index_check())]).release();
 }
 PyObject* set_index_check(PyObject* const* arguments, Py_ssize_t count) {
-  const int i = position("set_index_check", arguments, count, kIndexNames);
+  const int i = position("index_check", arguments, count, kIndexNames);
   if (i < 0) return nullptr;
   aten::set_index_check(static_cast<aten::IndexCheck>(i));
   return none().release();
