@@ -162,7 +162,8 @@ def test_legacy_tensor_types():
     assert x.device.type == "tpu" and x.dtype is torch.float32 and isinstance(x, torch.tpu.FloatTensor)
     assert not isinstance(x, torch.tpu.LongTensor) and not isinstance(torch.ones(1), torch.tpu.FloatTensor)
     assert torch.tpu.LongTensor(2, 3).shape == (2, 3) and torch.tpu.BoolTensor(torch.Size([4])).shape == (4,)
-    assert x.type() == "torch.tpu.FloatTensor"
+    assert x.type() == "torch.tpu.FloatTensor" and repr(torch.tpu.FloatTensor) == "<class 'torch.tpu.FloatTensor'>"
+    assert x.type(torch.tpu.LongTensor).dtype is torch.int64 and torch.ones(1).type("torch.tpu.IntTensor").is_tpu
 
 
 def test_library_registration_under_the_key_tpu():

@@ -31,6 +31,8 @@ class _LegacyType(type):
         return torch.empty(*sizes, dtype=cls.dtype, device="tpu")
 
 
+# The full name is the type's name, because `tensor.type(torch.tpu.LongTensor)` looks that up.
 LEGACY_TYPES = {
-    name: _LegacyType(name, (), {"dtype": dtype, "__module__": "torch.tpu"}) for name, dtype in _DTYPES.items()
+    name: _LegacyType(f"torch.tpu.{name}", (), {"dtype": dtype, "__module__": "torch.tpu", "__qualname__": name})
+    for name, dtype in _DTYPES.items()
 }
