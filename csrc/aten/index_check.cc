@@ -19,7 +19,8 @@ std::atomic<IndexCheck>& mode() {
 
 }  // namespace
 
-IndexCheck index_check() { return debug_mode() ? IndexCheck::kCall : mode().load(std::memory_order_relaxed); }
+IndexCheck index_check() { return debug_mode() ? IndexCheck::kCall : index_check_setting(); }
+IndexCheck index_check_setting() { return mode().load(std::memory_order_relaxed); }
 IndexCheck set_index_check(IndexCheck value) { return mode().exchange(value); }
 
 }  // namespace torch_tpu::aten

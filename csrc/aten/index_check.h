@@ -11,6 +11,8 @@ enum class IndexCheck : int {
 
 // kCall in debug mode, whatever was set.
 IndexCheck index_check();
+// What was set, whether or not debug mode overrides it just now: what a block must put back.
+IndexCheck index_check_setting();
 // Returns the previous setting.
 IndexCheck set_index_check(IndexCheck mode);
 

@@ -58,7 +58,7 @@ PyObject* set_sync_debug_mode(PyObject* const* arguments, Py_ssize_t count) {
 }
 
 PyObject* index_check(PyObject* const*, Py_ssize_t) {
-  return from(kIndexNames[static_cast<int>(aten::index_check())]).release();
+  return from(kIndexNames[static_cast<int>(aten::index_check_setting())]).release();
 }
 PyObject* set_index_check(PyObject* const* arguments, Py_ssize_t count) {
   const int i = position("index_check", arguments, count, kIndexNames);

@@ -135,6 +135,10 @@ def test_switches_return_to_what_they_were():
     with torch.tpu.debug_mode(), torch.tpu.index_check("off"), torch.tpu.fallback("quiet"):
         assert execution_mode.get_eager_mode() is execution_mode.EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING
     assert execution_mode.get_eager_mode() is execution_mode.EagerMode.DEFER_NEVER
+    # Debug mode overrides the index check while it lasts; the block must not make that permanent.
+    out_of_range = torch.arange(3.0, device="tpu")[torch.tensor([7], device="tpu")]
+    with pytest.raises(IndexError):
+        out_of_range.cpu()
     with execution_mode.eager_mode(execution_mode.EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING):
         x = torch.ones(3, device="tpu") + 1
     assert x.sum().item() == 6
