@@ -1,19 +1,57 @@
-// Convolutions, plain and transposed, any number of spatial dims, and their gradients: one stablehlo.convolution each.
+// Convolutions, plain and transposed, any number of spatial dims, and their gradients: one stablehlo.convolution each;
+// on the embedded engine in the spellings of convolution_host.cc.
+#include "ops/convolution.h"
+
 #include "ops/expr.h"
 #include "ops/table.h"
 
 namespace torch_tpu::ops {
-namespace {
 
 using hlo::ConvDims;
 using hlo::ConvWindow;
 
-struct Geometry {
-  Dims stride, padding, dilation, output_padding;
-  bool transposed = false;
-  int64_t groups = 1;
-  int64_t spatial = 0;
-};
+namespace {
+
+Dims spatial_dims(int64_t spatial) {
+  Dims dims;
+  for (int64_t i = 0; i < spatial; ++i) dims.push_back(i + 2);
+  return dims;
+}
+
+}  // namespace
+
+ConvDims channels_first(int64_t spatial) {
+  ConvDims d;
+  d.lhs_spatial = d.rhs_spatial = d.out_spatial = spatial_dims(spatial);
+  return d;
+}
+
+// A convolution over the batch, in which the kernel positions are the output's spatial dims. Result [out, in/G, ...].
+Value weight_gradient(Context& c, Value x, Value y, const Shape& weight, const ConvGeometry& g, DType result) {
+  ConvDims dims;
+  dims.lhs_batch = 1;
+  dims.lhs_feature = 0;
+  dims.rhs_in = 0;
+  dims.rhs_out = 1;
+  dims.out_batch = 1;
+  dims.out_feature = 0;
+  dims.lhs_spatial = dims.rhs_spatial = dims.out_spatial = spatial_dims(g.spatial);
+  ConvWindow window;
+  window.strides = g.dilation;
+  window.rhs_dilation = g.stride;
+  window.batch_groups = g.groups;
+  for (int64_t i = 0; i < g.spatial; ++i) {
+    // Rows that the strided forward never reached are cut off at the high end.
+    const int64_t reached = (y.dim(i + 2) - 1) * g.stride[i] + g.dilation[i] * (weight[i + 2] - 1) + 1;
+    window.pad_low.push_back(g.padding[i]);
+    window.pad_high.push_back(reached - x.dim(i + 2) - g.padding[i]);
+  }
+  return c.b.convolution(x, y, dims, window, result, c.precision);
+}
+
+namespace {
+
+using Geometry = ConvGeometry;
 
 // The list arguments start at `first`: stride, padding, dilation, transposed, output_padding, groups. A list of one
 // number stands for all dims.
@@ -34,18 +72,6 @@ Geometry geometry(const Args& args, size_t first, int64_t rank) {
   return g;
 }
 
-Dims spatial_dims(int64_t spatial) {
-  Dims dims;
-  for (int64_t i = 0; i < spatial; ++i) dims.push_back(i + 2);
-  return dims;
-}
-
-ConvDims channels_first(int64_t spatial) {
-  ConvDims d;
-  d.lhs_spatial = d.rhs_spatial = d.out_spatial = spatial_dims(spatial);
-  return d;
-}
-
 int64_t kernel_extent(const Value& weight, const Geometry& g, int64_t i) {
   return g.dilation[i] * (weight.dim(i + 2) - 1) + 1;
 }
@@ -64,26 +90,41 @@ Value swap_groups(Context& c, Value w, int64_t groups) {
   return c.b.reshape(c.b.transpose(c.b.reshape(w, split), order), joined);
 }
 
+// [G * a, b, ...] -> [G * b, a, ...], spatial dims reversed: the kernel of the transpose as a plain one.
+Value flipped(Context& c, Value w, int64_t groups) {
+  Shape shape = w.shape();
+  const int64_t a = shape[0] / groups, b = shape[1];
+  Shape split{groups, a, b}, joined{groups * b, a};
+  Dims order{0, 2, 1}, spatial;
+  for (size_t i = 2; i < shape.size(); ++i) {
+    split.push_back(shape[i]);
+    joined.push_back(shape[i]);
+    order.push_back(static_cast<int64_t>(i) + 1);
+    spatial.push_back(static_cast<int64_t>(i));
+  }
+  return c.b.reverse(c.b.reshape(c.b.transpose(c.b.reshape(w, split), order), joined), spatial);
+}
+
 // The transpose of a plain convolution: input dilated by the stride, kernel reversed and its channel dims swapped.
-// `low` and `high` complete the padding so that the result has the wanted extent.
+// `extra` completes the padding so that the result has the wanted extent.
 Value transposed(Context& c, Value x, Value w, const Geometry& g, const Dims& extra, DType result) {
-  ConvDims dims = channels_first(g.spatial);
-  // The kernel [in, out/G, ...] becomes [in/G, out, ...].
-  Value kernel = swap_groups(c, w, g.groups);
-  dims.rhs_in = 0;
-  dims.rhs_out = 1;
   ConvWindow window;
   window.strides.assign(g.spatial, 1);
   window.lhs_dilation = g.stride;
   window.rhs_dilation = g.dilation;
-  window.reversal.assign(g.spatial, true);
   window.feature_groups = g.groups;
   for (int64_t i = 0; i < g.spatial; ++i) {
     const int64_t reach = kernel_extent(w, g, i) - 1 - g.padding[i];
     window.pad_low.push_back(reach);
     window.pad_high.push_back(reach + extra[i]);
   }
-  return c.b.convolution(x, kernel, dims, window, result, c.precision);
+  if (c.platform == Platform::kCpu) return host_convolution(c, x, flipped(c, w, g.groups), window, result);
+  // The kernel [in, out/G, ...] becomes [in/G, out, ...].
+  ConvDims dims = channels_first(g.spatial);
+  dims.rhs_in = 0;
+  dims.rhs_out = 1;
+  window.reversal.assign(g.spatial, true);
+  return c.b.convolution(x, swap_groups(c, w, g.groups), dims, window, result, c.precision);
 }
 
 Value plain(Context& c, Value x, Value w, const Geometry& g, DType result) {
@@ -92,31 +133,13 @@ Value plain(Context& c, Value x, Value w, const Geometry& g, DType result) {
   window.pad_low = window.pad_high = g.padding;
   window.rhs_dilation = g.dilation;
   window.feature_groups = g.groups;
+  if (c.platform == Platform::kCpu) return host_convolution(c, x, w, window, result);
   return c.b.convolution(x, w, channels_first(g.spatial), window, result, c.precision);
 }
 
-// d(loss)/d(weight) of a plain convolution of x with gradient y: a convolution over the batch, in which the kernel
-// positions are the output's spatial dims. Result [out, in/G, ...].
-Value weight_gradient(Context& c, Value x, Value y, const Shape& weight, const Geometry& g, DType result) {
-  ConvDims dims;
-  dims.lhs_batch = 1;
-  dims.lhs_feature = 0;
-  dims.rhs_in = 0;
-  dims.rhs_out = 1;
-  dims.out_batch = 1;
-  dims.out_feature = 0;
-  dims.lhs_spatial = dims.rhs_spatial = dims.out_spatial = spatial_dims(g.spatial);
-  ConvWindow window;
-  window.strides = g.dilation;
-  window.rhs_dilation = g.stride;
-  window.batch_groups = g.groups;
-  for (int64_t i = 0; i < g.spatial; ++i) {
-    // Rows that the strided forward never reached are cut off at the high end.
-    const int64_t reached = (y.dim(i + 2) - 1) * g.stride[i] + g.dilation[i] * (weight[i + 2] - 1) + 1;
-    window.pad_low.push_back(g.padding[i]);
-    window.pad_high.push_back(reached - x.dim(i + 2) - g.padding[i]);
-  }
-  return c.b.convolution(x, y, dims, window, result, c.precision);
+Value kernel_gradient(Context& c, Value x, Value y, const Shape& weight, const Geometry& g, DType result) {
+  if (c.platform == Platform::kCpu) return host_weight_gradient(c, x, y, weight, g, result);
+  return weight_gradient(c, x, y, weight, g, result);
 }
 
 DType accumulator(DType dtype) { return compute_dtype(dtype); }
@@ -169,8 +192,8 @@ Values convolution_backward(Context& c, const Args& args) {
   }
   if (c.out(1).dtype != DType::kInvalid) {
     Value gw = empty          ? c.b.zeros({acc, w.shape()})
-               : g.transposed ? weight_gradient(c, grad, x, w.shape(), g, acc)
-                              : weight_gradient(c, x, grad, w.shape(), g, acc);
+               : g.transposed ? kernel_gradient(c, grad, x, w.shape(), g, acc)
+                              : kernel_gradient(c, x, grad, w.shape(), g, acc);
     results[1] = c.b.convert(gw, c.out(1).dtype);
   }
   if (c.out(2).dtype != DType::kInvalid) results[2] = bias_gradient(c, grad);

@@ -1,5 +1,7 @@
 """Convolutions and their gradients against CPU PyTorch."""
 
+import random
+
 import comparing
 import pytest
 import torch
@@ -96,6 +98,48 @@ def test_other_ranks(dims, transposed):
         function = getattr(F, f"conv{dims}d")
         tensors = [x, torch.randn(6, 2, *kernel), torch.randn(6)]
         compare_devices(lambda x, w, b: function(x, w, b, 2, 1, 1, 2), tensors)
+
+
+def random_call(rng):
+    """A convolution of any rank, grouping and geometry; None where PyTorch refuses it."""
+    dims, transposed = rng.choice([1, 2, 2, 3]), rng.random() < 0.4
+    groups, cin, cout = rng.choice([(1, 3, 2), (1, 1, 4), (2, 2, 3), (3, 1, 1), (5, 1, 2), (33, 1, 1)])
+
+    def pick(*values):
+        return [rng.choice(values) for _ in range(dims)]
+
+    kernel, stride, padding, dilation = pick(1, 2, 3, 4), pick(1, 1, 2, 3), pick(0, 1, 2, 3), pick(1, 1, 2, 3)
+    output_padding = [rng.randrange(max(s, d)) if transposed else 0 for s, d in zip(stride, dilation)]
+    x = torch.randn(rng.choice([1, 2]), cin * groups, *pick(5, 7, 8, 11))
+    weight = torch.randn(*((cin * groups, cout) if transposed else (cout * groups, cin)), *kernel)
+
+    def call(x, w, b):
+        return torch.convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups)
+
+    tensors = [x, weight, torch.randn(cout * groups)]
+    try:
+        call(*tensors)
+    except RuntimeError:
+        return None
+    return call, tensors
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_geometry(seed):
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    calls = [call for call in (random_call(rng) for _ in range(24)) if call is not None]
+    assert len(calls) >= 12
+    for call, tensors in calls:
+        compare_devices(call, tensors, rng.choice([torch.float32, torch.bfloat16, torch.float64]))
+
+
+def test_many_groups_and_large_planes():
+    tensors = [torch.randn(2, 80, 5, 5), torch.randn(80, 2, 3, 3), torch.randn(80)]
+    compare_devices(lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=40), tensors)
+    tensors = [torch.randn(2, 5, 48, 50), torch.randn(7, 5, 1, 1), torch.randn(7)]
+    for stride in (1, 2):
+        compare_devices(lambda x, w, b, stride=stride: F.conv2d(x, w, b, stride), tensors)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
