@@ -150,6 +150,29 @@ Value classes_last(Context& c, Value x) {
   return c.b.transpose(x, order);
 }
 
+// self[n, target[n, ...], ...] with the targets clamped: reads one score per row, where a sum over selected ones reads
+// them all (the embedded engine: 0.7 ms for 2048 rows of 1024). A TPU gathers slower than it sums.
+Value gathered(Context& c, Value self, Value target) {
+  if (self.rank() <= 1) self = c.b.reshape(self, {1, self.numel()});
+  hlo::GatherDims dims;
+  for (int64_t i = 0; i < self.rank(); ++i) {
+    if (i != 1) dims.operand_batching_dims.push_back(i);
+    if (i < target.rank()) dims.start_indices_batching_dims.push_back(i);
+  }
+  dims.collapsed_slice_dims = dims.start_index_map = {1};
+  dims.index_vector_dim = target.rank();
+  dims.slice_sizes.assign(self.rank(), 1);
+  return c.b.gather(self, c.b.unsqueeze(target, target.rank()), dims);
+}
+
+Value gathered_weight(Context& c, Value weight, Value target) {
+  hlo::GatherDims dims;
+  dims.collapsed_slice_dims = dims.start_index_map = {0};
+  dims.index_vector_dim = target.rank();
+  dims.slice_sizes = {1};
+  return c.b.gather(weight, c.b.unsqueeze(target, target.rank()), dims);
+}
+
 ClassRows class_rows(Context& c, Value self, Value target, Value weight, int64_t ignore) {
   const DType dtype = compute_dtype(self.dtype());
   ClassRows r{classes_last(c, c.b.convert(self, dtype)), c.b.convert(target, DType::kI64), {c.b, {}}, {}};
@@ -165,7 +188,9 @@ ClassRows class_rows(Context& c, Value self, Value target, Value weight, int64_t
   const Type wide{DType::kI64, r.scores.shape()};
   r.picked = c.b.eq(c.b.iota(wide, r.scores.rank() - 1), c.b.broadcast_in_dim(r.target, wide.shape, leading));
   Expr one(c.b, c.b.ones({dtype, rows}));
-  if (weight) {
+  if (weight && c.platform == Platform::kCpu) {
+    one = Expr(c.b, gathered_weight(c, c.b.convert(weight, dtype), r.target));
+  } else if (weight) {
     Expr spread_weight(c.b, c.b.broadcast_in_dim(c.b.convert(weight, dtype), wide.shape, {r.scores.rank() - 1}));
     Expr chosen = select(Expr(c.b, r.picked), spread_weight, 0.0);
     one = one.with(c.b.reduce_sum(chosen, {r.scores.rank() - 1}));
@@ -178,7 +203,9 @@ ClassRows class_rows(Context& c, Value self, Value target, Value weight, int64_t
 Values nll_forward(Context& c, const Args& args) {
   ClassRows r = class_rows(c, args.tensor(0), args.tensor(1), args.tensor(2), args.integer(4));
   Expr scores(c.b, r.scores);
-  Expr score = scores.with(c.b.reduce_sum(select(Expr(c.b, r.picked), scores, 0.0), {r.scores.rank() - 1}));
+  Expr score = scores.with(c.platform == Platform::kCpu
+                               ? c.b.convert(gathered(c, args.tensor(0), r.target), scores.dtype())
+                               : c.b.reduce_sum(select(Expr(c.b, r.picked), scores, 0.0), {r.scores.rank() - 1}));
   // An ignored row adds nothing even where its score is infinite or NaN.
   Expr terms = select(r.weight == 0.0, 0.0, -(score * r.weight));
   const int64_t reduction = args.integer(3);

@@ -150,6 +150,21 @@ def test_softmax_extremes(dim):
         comparing.assert_same(function(x.to("tpu"), dim), function(x, dim), torch.float32, str(function))
 
 
+@pytest.mark.parametrize("length", [2049, 5000, 4096])
+def test_softmax_of_long_rows(length):
+    # The embedded engine's rule sums such rows in runs.
+    x = torch.randn(3, length)
+    x[1, 7], x[2, length - 1] = float("-inf"), float("nan")
+    for function in (torch.softmax, torch.log_softmax):
+        on_cpu, on_tpu = x.clone().requires_grad_(), x.to("tpu").requires_grad_()
+        expected, found = function(on_cpu, -1), function(on_tpu, -1)
+        comparing.assert_same(found, expected, torch.float32, str(function))
+        weight = torch.randn(3, length)
+        expected.backward(weight)
+        found.backward(weight.to("tpu"))
+        comparing.assert_same(on_tpu.grad[:2], on_cpu.grad[:2], torch.float32, f"{function} backward")
+
+
 def test_softmax_to_a_wider_dtype():
     x = torch.randn(4, 9).bfloat16()
     y = torch.softmax(x.to("tpu"), -1, dtype=torch.float32)
