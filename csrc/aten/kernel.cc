@@ -131,12 +131,13 @@ void Submission::submit() {
   call.non_donatable = kept_.data();
   call.non_donatable_count = kept_.size();
   call.device = device_;
-  call.want_completion = runtime::needs_token(device_, entry_.program->runs_inline);
-  auto event = entry_.program->executable.execute(call, outputs_.data(), outputs_.size());
+  const store::Program& program = store::current(entry_.program);
+  call.want_completion = runtime::needs_token(device_, program.runs_inline);
+  auto event = program.executable.execute(call, outputs_.data(), outputs_.size());
   if (!event.ok() && event.error().code == ErrorCode::kOutOfMemory) {
     runtime::run_reclaimers();
     check(runtime::synchronize_device(device_));
-    event = entry_.program->executable.execute(call, outputs_.data(), outputs_.size());
+    event = program.executable.execute(call, outputs_.data(), outputs_.size());
   }
   if (!event.ok()) fail(event.error());
   ++runtime::totals().executions;

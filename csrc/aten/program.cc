@@ -423,6 +423,7 @@ EntryRef make_entry(const Call& call) {
   request.profile = profile == "fast" || (profile == "auto" && emitter.largest() < kFastProfileElements)
                         ? store::Profile::kFast
                         : store::Profile::kFull;
+  request.elements = emitter.largest();
   request.device = call.device < 0 ? 0 : call.device;
   request.op = call.plan->name;
   const std::vector<std::string> arguments = describe(call);

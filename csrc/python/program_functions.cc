@@ -2,6 +2,7 @@
 
 #include "aten/register.h"
 #include "runtime/statistics.h"
+#include "store/background.h"
 #include "store/program_store.h"
 
 namespace torch_tpu::python {
@@ -27,11 +28,20 @@ PyObject* compile_log(PyObject* const*, Py_ssize_t) {
     if (!set_item(row, "op", from(record.op)) || !set_item(row, "detail", from(record.detail)) ||
         !set_item(row, "why", from(record.why)) || !set_item(row, "site", from(record.site)) ||
         !set_item(row, "key", from(record.key)) || !set_item(row, "seconds", from(record.seconds)) ||
-        !set_item(row, "from_disk", from(record.from_disk)) || !set_item(row, "text_bytes", from(record.text_bytes)) ||
-        !set_item(row, "when", from(record.when)) || !list || PyList_Append(list.get(), row.get()) != 0)
+        !set_item(row, "from_disk", from(record.from_disk)) || !set_item(row, "background", from(record.background)) ||
+        !set_item(row, "text_bytes", from(record.text_bytes)) || !set_item(row, "when", from(record.when)) || !list ||
+        PyList_Append(list.get(), row.get()) != 0)
       return nullptr;
   }
   return list.release();
+}
+
+PyObject* synchronize_compiles(PyObject* const*, Py_ssize_t) {
+  {
+    WithoutGil released;
+    store::background::wait();
+  }
+  return none().release();
 }
 
 PyObject* totals(PyObject* const*, Py_ssize_t) {
@@ -40,6 +50,7 @@ PyObject* totals(PyObject* const*, Py_ssize_t) {
       {"ops", &now.ops},
       {"executions", &now.executions},
       {"compiles", &now.compiles},
+      {"background_compiles", &now.background_compiles},
       {"disk_hits", &now.disk_hits},
       {"memory_hits", &now.memory_hits},
       {"evictions", &now.evictions},
@@ -97,6 +108,7 @@ PyMethodDef program_functions[] = {
     function<row_problems>("row_problems",
                            "Rows that could not be registered, each with the reason; empty in a good build."),
     function<compile_log>("compile_log", "Every program compiled or loaded from disk, oldest first, as dicts."),
+    function<synchronize_compiles>("synchronize_compiles", "Waits for the compiles that run in the background."),
     function<totals>("totals", "Running totals of the process."),
     function<fallbacks_by_op>("fallbacks_by_op", "{op: calls that ran on the CPU}."),
     function<cache_directory>("cache_directory", "Folder of the disk store, or '' when it is off."),

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
 #include "runtime/address_space.h"
@@ -25,6 +26,8 @@ struct State {
   std::atomic<bool> opening{false};
   std::atomic<bool> bad_fork{false};
   std::atomic<bool> shut_down{false};
+  std::mutex steps_mutex;
+  std::vector<std::function<void()>> shutdown_steps;  // guarded by steps_mutex
 };
 
 State& state() {
@@ -215,10 +218,22 @@ void Engine::shutdown() {
   if (s.shut_down.exchange(true) || in_bad_fork()) return;
   const Engine* engine = s.engine.load(std::memory_order_acquire);
   if (!engine) return;
+  std::vector<std::function<void()>> steps;
+  {
+    std::lock_guard lock(s.steps_mutex);
+    steps.swap(s.shutdown_steps);
+  }
+  for (const auto& step : steps) step();
   // Errors have nobody left to read them. The client is leaked: its threads may still be returning from callbacks.
   for (int i = 0; i < engine->client().device_count(); ++i) (void)synchronize_device(i);
   s.usable.store(nullptr);
   pjrt::abandon_all();
+}
+
+void Engine::before_shutdown(std::function<void()> step) {
+  State& s = state();
+  std::lock_guard lock(s.steps_mutex);
+  s.shutdown_steps.push_back(std::move(step));
 }
 
 std::string Engine::name() const {

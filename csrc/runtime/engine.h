@@ -1,6 +1,7 @@
 // The process's engine: which plugin, the client, its devices. Opened lazily by the first device use.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,8 @@ class Engine {
   static bool in_bad_fork();
   // Waits for outstanding work, then makes every handle inert. Registered with atexit by the Python package.
   static void shutdown();
+  // What shutdown() does first: ends threads that use the engine. Not run in a bad fork.
+  static void before_shutdown(std::function<void()> step);
 
   const pjrt::Client& client() const { return *client_; }
   // "xla-cpu" or "libtpu": get_device_properties(i).engine.

@@ -1,5 +1,6 @@
 #include "store/program_store.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include "runtime/hooks.h"
 #include "runtime/memory.h"
 #include "runtime/statistics.h"
+#include "store/background.h"
 #include "store/compile_log.h"
 #include "store/compile_options.h"
 #include "store/disk_key.h"
@@ -22,6 +24,9 @@ namespace {
 constexpr double kLockSeconds = 120;
 // XLA:CPU runs a program inside Execute when it estimates fewer operations than this (measured, exact).
 constexpr double kInlineFlops = 1000;
+// Measured on the embedded engine (relu, sum, threshold_backward of 16,384 floats): what a run of a program in the fast
+// profile loses per element. A compile in full takes 30 ms and, being beside the ops, costs them about a third of that.
+constexpr double kSecondsLostPerElement = 0.7e-9, kFullCompileSeconds = 0.01;
 
 struct Store {
   MemoryStore memory;
@@ -77,28 +82,58 @@ class Builder {
       : client_(client), request_(request), site_(std::move(site)) {}
 
   Result<ProgramRef> build() {
+    // An earlier process may have found the program hot.
+    if (request_.profile == Profile::kFast && !request_.background)
+      if (ProgramRef program = full_from_disk()) return program;
     while (true) {
       const pjrt::CompileOptions options = compile_options(client_, request_.profile, request_.device);
-      Result<ProgramRef> program = build_with(options);
-      if (program.ok() || !learn_unknown_option(client_, program.error())) return program;
+      Result<std::shared_ptr<Program>> program = build_with(options);
+      if (program.ok()) {
+        watch(*program.value());
+        return ProgramRef(program.take());
+      }
+      if (!learn_unknown_option(client_, program.error())) return program.error();
     }
   }
 
  private:
-  Result<ProgramRef> build_with(const pjrt::CompileOptions& options) {
+  // See note [Hot programs].
+  void watch(Program& program) const {
+    if (request_.profile != Profile::kFast || client_.platform() != pjrt::PlatformKind::kCpu) return;
+    const double seconds_lost = kSecondsLostPerElement * static_cast<double>(std::max<int64_t>(request_.elements, 1));
+    program.upgrade = std::make_unique<Upgrade>(Upgrade{&client_, request_, nullptr});
+    const auto runs = static_cast<int64_t>(kFullCompileSeconds / seconds_lost) + 1;
+    Request& full = program.upgrade->request;
+    full.profile = Profile::kFull;
+    full.background = true;
+    full.why = "ran " + std::to_string(runs) + " times: compiled again in full, in the background";
+    program.runs_left.store(runs);
+  }
+
+  ProgramRef full_from_disk() {
+    if (!disk_store().on()) return nullptr;
+    set_key(compile_options(client_, Profile::kFull, request_.device));
+    return from_disk(disk_store());
+  }
+
+  void set_key(const pjrt::CompileOptions& options) {
+    key_ =
+        disk_key(client_, request_.text, options.encode() + (options.portable ? "" : std::to_string(options.device)));
+  }
+
+  Result<std::shared_ptr<Program>> build_with(const pjrt::CompileOptions& options) {
     DiskStore& disk = disk_store();
     // Without a disk store nobody needs the key, and hashing the plugin's library is not free.
     if (!disk.on()) return compile(options);
-    key_ =
-        disk_key(client_, request_.text, options.encode() + (options.portable ? "" : std::to_string(options.device)));
-    if (ProgramRef program = from_disk(disk)) return program;
+    set_key(options);
+    if (auto program = from_disk(disk)) return program;
     const KeyLock lock = disk.lock(key_, kLockSeconds);
     if (lock)
-      if (ProgramRef program = from_disk(disk)) return program;  // another process was faster
+      if (auto program = from_disk(disk)) return program;  // another process was faster
     return compile(options);
   }
 
-  ProgramRef from_disk(DiskStore& disk) {
+  std::shared_ptr<Program> from_disk(DiskStore& disk) {
     const auto begin = std::chrono::steady_clock::now();
     std::optional<StoredProgram> stored = disk.load(key_);
     if (!stored) return nullptr;
@@ -118,8 +153,10 @@ class Builder {
     return program;
   }
 
-  Result<ProgramRef> compile(const pjrt::CompileOptions& options) {
+  Result<std::shared_ptr<Program>> compile(const pjrt::CompileOptions& options) {
     const auto begin = std::chrono::steady_clock::now();
+    std::optional<background::ForegroundCompile> waited_for;
+    if (!request_.background) waited_for.emplace();
     Result<pjrt::Executable> executable = client_.compile(request_.text, options);
     if (!executable.ok()) return executable.error();
     auto program = std::make_shared<Program>();
@@ -130,10 +167,11 @@ class Builder {
       if (auto it = costs.value().find("flops"); it != costs.value().end()) program->flops = it->second;
     program->key = key_;
     set_runs_inline(client_, *program);
-    runtime::totals().compiles.fetch_add(1, std::memory_order_relaxed);
+    auto& count = request_.background ? runtime::totals().background_compiles : runtime::totals().compiles;
+    count.fetch_add(1, std::memory_order_relaxed);
     record(begin, /*from_disk=*/false);
     store(*program);
-    return ProgramRef(std::move(program));
+    return program;
   }
 
   void store(const Program& program) {
@@ -158,6 +196,7 @@ class Builder {
     entry.key = key_;
     entry.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     entry.from_disk = from_disk;
+    entry.background = request_.background;
     entry.text_bytes = static_cast<int64_t>(request_.text.size());
     entry.when = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     append_to_log(std::move(entry));
@@ -180,7 +219,7 @@ Result<ProgramRef> get(const pjrt::Client& client, const Request& request) {
       memory_key(request.text, options.encode() + (options.portable ? "" : std::to_string(options.device)));
   if (ProgramRef program = s.memory.find(key)) return program;
   // Asked here because the hook takes the GIL, which a thread waiting for this flight may hold.
-  std::string site = runtime::hooks::call_site();
+  std::string site = request.background ? "" : runtime::hooks::call_site();
   return s.flights.run(key, [&]() -> Result<ProgramRef> {
     // A flight of this key may have landed between the lookup above and this one's start.
     if (ProgramRef program = s.memory.find(key)) return program;
@@ -189,6 +228,16 @@ Result<ProgramRef> get(const pjrt::Client& client, const Request& request) {
       runtime::totals().evictions.fetch_add(s.memory.insert(key, program.value()), std::memory_order_relaxed);
     return program;
   });
+}
+
+const Program& promote(const ProgramRef& program) {
+  background::enqueue([program] {
+    Result<ProgramRef> better = get(*program->upgrade->client, program->upgrade->request);
+    if (!better.ok()) return;  // the fast one goes on
+    program->upgrade->program = better.take();
+    program->better.store(program->upgrade->program.get(), std::memory_order_release);
+  });
+  return *program;
 }
 
 }  // namespace torch_tpu::store

@@ -5,6 +5,7 @@
 // and checksum, verified before the plugin sees a byte: anything damaged, foreign or older is a miss.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,14 +15,7 @@
 
 namespace torch_tpu::store {
 
-struct Program {
-  pjrt::Executable executable;
-  int64_t temporary_bytes = 0;
-  double flops = -1;  // the plugin's estimate; -1 unknown
-  bool runs_inline =
-      false;        // XLA:CPU runs it inside Execute (flops < 1000) if its inputs are ready: runtime::needs_token
-  std::string key;  // disk key, hex
-};
+struct Program;
 using ProgramRef = std::shared_ptr<const Program>;
 
 enum class Profile { kFast, kFull };  // architecture.md: two compile profiles on the embedded engine
@@ -29,20 +23,56 @@ enum class Profile { kFast, kFull };  // architecture.md: two compile profiles o
 struct Request {
   std::string text;  // StableHLO module
   Profile profile = Profile::kFull;
-  int device = 0;      // used where executables are not portable
-  std::string op;      // for the log: "aten::add.Tensor" or a graph's name
-  std::string detail;  // for the log: what the key looks like, e.g. "(f32[4], f32[4])"
-  std::string why;     // for the log: "first call of this op", "argument 1 is f32[5], nearest known f32[4]"
+  int device = 0;           // used where executables are not portable
+  std::string op;           // for the log: "aten::add.Tensor" or a graph's name
+  std::string detail;       // for the log: what the key looks like, e.g. "(f32[4], f32[4])"
+  std::string why;          // for the log: "first call of this op", "argument 1 is f32[5], nearest known f32[4]"
+  int64_t elements = 0;     // of the largest value: how much a better compile could save per run
+  bool background = false;  // nobody waits: the caller may not take the GIL, so the log gets no line of the user's
+};
+
+// See note [Hot programs].
+struct Upgrade {
+  const pjrt::Client* client;
+  Request request;
+  ProgramRef program;
+};
+
+struct Program {
+  pjrt::Executable executable;
+  int64_t temporary_bytes = 0;
+  double flops = -1;  // the plugin's estimate; -1 unknown
+  bool runs_inline =
+      false;        // XLA:CPU runs it inside Execute (flops < 1000) if its inputs are ready: runtime::needs_token
+  std::string key;  // disk key, hex
+
+  // Note [Hot programs]
+  // A program of the fast profile that has run so often that compiling it in full would have paid is compiled again in
+  // the background; from then on `current` gives the better one. Which run it is worth it at is estimated from the size
+  // of its largest value.
+  mutable std::atomic<int64_t> runs_left{INT64_MAX};    // INT64_MAX: not counted
+  mutable std::atomic<const Program*> better{nullptr};  // owned by `upgrade`, set once
+  std::unique_ptr<Upgrade> upgrade;                     // null: in the full profile already
 };
 
 // Returns the program, from memory, from disk, or by compiling. Concurrent calls with the same text wait for one
 // compile. Safe from any thread; never holds a lock while compiling another key.
 Result<ProgramRef> get(const pjrt::Client& client, const Request& request);
 
+// The program to run now in place of `program`; counts the run. See note [Hot programs].
+const Program& promote(const ProgramRef& program);  // slow path
+inline const Program& current(const ProgramRef& program) {
+  if (const Program* better = program->better.load(std::memory_order_acquire)) return *better;
+  if (program->runs_left.load(std::memory_order_relaxed) == INT64_MAX ||
+      program->runs_left.fetch_sub(1, std::memory_order_relaxed) != 1)
+    return *program;
+  return promote(program);
+}
+
 struct CompileRecord {
   std::string op, detail, why, site, key;
   double seconds = 0;
-  bool from_disk = false;
+  bool from_disk = false, background = false;
   int64_t text_bytes = 0;
   double when = 0;  // seconds since the epoch
 };

@@ -61,6 +61,7 @@ from .programs import (
     index_check,
     set_sync_debug_mode,
     stats,
+    synchronize_compiles,
 )
 from .random import (
     default_generators,
@@ -166,6 +167,7 @@ __all__ = [
     "stream",
     "streams",
     "synchronize",
+    "synchronize_compiles",
 ]
 
 # PyTorch itself calls these.

@@ -7,7 +7,8 @@ from torch_tpu import _C
 
 
 def compile_count() -> int:
-    """Programs compiled by the engine so far (those served from disk do not count)."""
+    """Programs that an op waited for while the engine compiled them. Those served from disk do not count, nor those
+    compiled in the background (``stats()["background_compiles"]``)."""
     return _C.totals()["compiles"]
 
 
@@ -29,8 +30,15 @@ def stats() -> dict[str, Any]:
 
 def compile_log() -> list[dict[str, Any]]:
     """Every program compiled or loaded from disk, oldest first: ``op``, ``detail`` (its arguments), ``why``, ``site``
-    (the user's line), ``seconds``, ``from_disk``, ``when``, ``key``, ``text_bytes``."""
+    (the user's line), ``seconds``, ``from_disk``, ``background`` (nobody waited for it), ``when``, ``key``,
+    ``text_bytes``."""
     return _C.compile_log()
+
+
+def synchronize_compiles() -> None:
+    """Waits until every background compile that is due has finished: nothing else ever waits for one. For benchmarks
+    and tests."""
+    _C.synchronize_compiles()
 
 
 def explain_last_compile() -> str:
