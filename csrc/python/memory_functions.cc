@@ -5,6 +5,7 @@
 #include "aten/allocator.h"
 #include "aten/device.h"
 #include "aten/memory_trace.h"
+#include "aten/storage.h"
 #include "runtime/memory.h"
 #include "runtime/slot.h"
 
@@ -117,6 +118,23 @@ PyObject* live_allocations(PyObject* const*, Py_ssize_t) {
   return list.release();
 }
 
+// The host-readable address of what a storage holds now; 0 while nothing was written to it. Keeps nothing alive.
+PyObject* buffer_pointer(PyObject* const* arguments, Py_ssize_t count) {
+  int64_t address = 0;
+  if (!expect_count("buffer_pointer", count, 1) || !to_int(arguments[0], &address)) return nullptr;
+  const Result<const void*> pointer = [&]() -> Result<const void*> {
+    WithoutGil released;
+    runtime::Slot* slot = runtime::slot_at(reinterpret_cast<const void*>(address));
+    if (slot == nullptr) return Error{ErrorCode::kValue, "buffer_pointer: expected the address of a tpu storage"};
+    const runtime::ValueRef value = aten::read_slot(*slot);
+    if (!value) return nullptr;
+    if (Status status = value->buffer.ready_event().wait(); !status.ok()) return status.error();
+    return value->buffer.host_pointer();
+  }();
+  if (!pointer.ok()) return set_error(pointer.error());
+  return from(static_cast<int64_t>(reinterpret_cast<intptr_t>(pointer.value()))).release();
+}
+
 PyObject* record_memory_history(PyObject* const* arguments, Py_ssize_t count) {
   int64_t limit = 0, frames = 0;
   if (!expect_count("record_memory_history", count, 2) || !to_int(arguments[0], &limit) ||
@@ -175,6 +193,8 @@ PyMethodDef memory_functions[] = {
     function<empty_cache>("empty_cache", "Frees what is kept only for reuse."),
     function<live_allocations>("live_allocations",
                                "[(device, address, bytes, buffer bytes, type)] of every live storage."),
+    function<buffer_pointer>("buffer_pointer",
+                             "(address of a storage): where its buffer lies now, 0 without one; embedded engine only."),
     function<record_memory_history>("record_memory_history",
                                     "(entries, frames): records storages from now on; 0 entries stops."),
     function<memory_history>("memory_history", "What was recorded, oldest first."),
