@@ -91,14 +91,14 @@ void add_tensor(Call& call, const at::Tensor& t, int argument, bool written, boo
       operand.written = written;
       // A slot whose contents do not matter is not read (an earlier failure may have poisoned it: overwriting it whole
       // heals it), but remembered: a later argument may share it. `value` tells whether it becomes an operand.
-      if (!use.fresh) operand.value = read_slot(*slot);
+      if (!use.fresh) operand.value = operand_of_slot(*slot);
       use.operand = static_cast<int>(call.operands.size());
       call.operands.push_back(std::move(operand));
     }
   } else {
     Operand& operand = call.operands[use.operand];
     operand.written |= written;
-    if (!operand.value && !out) operand.value = read_slot(*slot);
+    if (!operand.value && !out) operand.value = operand_of_slot(*slot);
   }
   const auto* impl = t.unsafeGetTensorImpl();
   const runtime::ValueRef* value = use.operand >= 0 ? &call.operands[use.operand].value : nullptr;

@@ -13,6 +13,7 @@
 #include "aten/op_cache.h"
 #include "aten/scalar_cache.h"
 #include "aten/storage.h"
+#include "fuse/region.h"
 #include "runtime/hooks.h"
 #include "runtime/late_error.h"
 #include "runtime/memory.h"
@@ -48,8 +49,12 @@ bool refresh(Call& call) {
     if (!operand.written || !operand.value) continue;
     if (operand.slot->error) raise(*operand.slot->error);
     if (operand.slot->value.get() == operand.value.get()) continue;
-    if (!operand.slot->value || !(operand.slot->value->type == operand.value->type)) return false;
-    operand.value = operand.slot->value;
+    const runtime::ValueRef& newest = operand.slot->value;
+    if (!newest || !(newest->type == operand.value->type)) return false;
+    // Another thread has recorded the write: gathering again makes it run.
+    const runtime::Debtor* debtor = newest->debtor.load(std::memory_order_acquire);
+    if ((debtor != nullptr && debtor != fuse::Region::recording()) || newest->failure) return false;
+    operand.value = newest;
   }
   return true;
 }
@@ -59,49 +64,48 @@ class Submission {
   Submission(Call& call, const Entry& entry, const std::optional<at::Generator>& generator)
       : call_(call), entry_(entry), device_(call.device < 0 ? 0 : call.device), generator_(generator) {}
 
+  // Runs the program, or records it where this thread is recording.
   void submit();
   void store_written();
   void wrap_fresh(Results& results);
   void finish();
 
  private:
-  void collect_arguments();
-  void collect_donations();
-  runtime::ValueRef own(int output, const hlo::Type& type);
+  void collect_scalars();
+  runtime::ValueRef random_state();
+  void record(fuse::Region& region);
+  void execute();
+  void collect_donations(c10::SmallVector<int64_t, 4>& kept);
   [[noreturn]] void fail(const Error& error);
 
   Call& call_;
   const Entry& entry_;
   const int device_;
   const std::optional<at::Generator>& generator_;
-  c10::SmallVector<PJRT_Buffer*, 8> arguments_;
-  c10::SmallVector<int64_t, 4> kept_;
-  c10::SmallVector<PJRT_Buffer*, 8> outputs_;
-  pjrt::Buffer rng_;
-  runtime::ValueRef flag_;
+  c10::SmallVector<runtime::ValueRef, 4> outputs_;
 };
 
-void Submission::collect_arguments() {
+void Submission::collect_scalars() {
   for (int index : entry_.operands) {
     Operand& operand = call_.operands[index];
     if (operand.kind == Operand::Kind::kScalar)
       operand.value = device_scalar(device_, operand.type.dtype, operand.bytes);
-    arguments_.push_back(operand.value->buffer.get());
-  }
-  if (entry_.rng_parameter >= 0) {
-    const auto [seed, offset] = resolve(generator_, device_).reserve(entry_.rng_blocks);
-    const uint64_t state[2] = {seed, offset};
-    rng_ = take(engine().client().from_host(state, DType::kU64, {2}, device_));
-    arguments_.push_back(rng_.get());
   }
 }
 
+runtime::ValueRef Submission::random_state() {
+  const auto [seed, offset] = resolve(generator_, device_).reserve(entry_.rng_blocks);
+  const uint64_t state[2] = {seed, offset};
+  auto buffer = take(engine().client().from_host(state, DType::kU64, {2}, device_));
+  return runtime::ValueRef(new runtime::BufferValue(std::move(buffer), {DType::kU64, {2}}, device_, sizeof state));
+}
+
 // A written slot's buffer is donated when the slot's reference and this call's are the only two.
-void Submission::collect_donations() {
-  for (int parameter : entry_.donated) {
-    const Operand& operand = call_.operands[entry_.operands[parameter]];
+void Submission::collect_donations(c10::SmallVector<int64_t, 4>& kept) {
+  for (const fuse::Donation& donation : entry_.step->donations) {
+    const Operand& operand = call_.operands[entry_.operands[donation.parameter]];
     if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed))
-      kept_.push_back(parameter);
+      kept.push_back(donation.parameter);
     else
       ++runtime::totals().donations;
   }
@@ -109,47 +113,59 @@ void Submission::collect_donations() {
 
 void Submission::fail(const Error& error) {
   // What was donated to a submission that failed may be gone: then its slot says so at every read.
-  for (int parameter : entry_.donated) {
-    Operand& operand = call_.operands[entry_.operands[parameter]];
+  for (const fuse::Donation& donation : entry_.step->donations) {
+    Operand& operand = call_.operands[entry_.operands[donation.parameter]];
     if (operand.value->buffer.deleted())
       operand.slot->error =
           Error{error.code, call_.plan->name + ": failed and consumed this tensor's memory: " + error.message};
   }
-  const std::string message = call_.plan->name + ": " + error.message;
-  if (error.code == ErrorCode::kOutOfMemory) raise(runtime::out_of_memory(device_, entry_.bytes, call_.plan->name));
-  raise({error.code, message});
+  raise(error);
 }
 
 void Submission::submit() {
-  collect_arguments();
-  collect_donations();
-  check(runtime::admit(device_, entry_.bytes, call_.plan->name));
-  outputs_.resize(entry_.output_count);
-  pjrt::Executable::Call call;
-  call.arguments = arguments_.data();
-  call.argument_count = arguments_.size();
-  call.non_donatable = kept_.data();
-  call.non_donatable_count = kept_.size();
-  call.device = device_;
-  const store::Program& program = store::current(entry_.program);
-  call.want_completion = runtime::needs_token(device_, program.runs_inline);
-  auto event = program.executable.execute(call, outputs_.data(), outputs_.size());
-  if (!event.ok() && event.error().code == ErrorCode::kOutOfMemory) {
-    runtime::run_reclaimers();
-    check(runtime::synchronize_device(device_));
-    event = program.executable.execute(call, outputs_.data(), outputs_.size());
-  }
-  if (!event.ok()) fail(event.error());
-  ++runtime::totals().executions;
-  if (event.value()) runtime::leave_token(device_, event.take());
+  collect_scalars();
+  if (fuse::Region* region = fuse::Region::recording())
+    record(*region);
+  else
+    execute();
 }
 
-runtime::ValueRef Submission::own(int output, const hlo::Type& type) {
-  const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);
-  runtime::ValueRef value(
-      new runtime::BufferValue(pjrt::Buffer(&engine().client(), outputs_[output]), type, device_, bytes));
-  value->producer = call_.plan->name.c_str();
-  return value;
+void Submission::record(fuse::Region& region) {
+  // Out of memory raises at the call, as it does when the op runs.
+  check(runtime::admit(device_, entry_.step->bytes, call_.plan->name));
+  c10::SmallVector<runtime::ValueRef, 8> inputs;
+  for (int index : entry_.operands) inputs.push_back(call_.operands[index].value);
+  if (entry_.rng_parameter >= 0) inputs.push_back(random_state());
+  outputs_.resize(entry_.step->function->results.size());
+  region.record(entry_.step, device_, {inputs.data(), inputs.size()}, {outputs_.data(), outputs_.size()});
+}
+
+void Submission::execute() {
+  c10::SmallVector<PJRT_Buffer*, 8> arguments, buffers;
+  c10::SmallVector<int64_t, 4> kept;
+  for (int index : entry_.operands) arguments.push_back(call_.operands[index].value->buffer.get());
+  runtime::ValueRef state;
+  if (entry_.rng_parameter >= 0) {
+    state = random_state();
+    arguments.push_back(state->buffer.get());
+  }
+  collect_donations(kept);
+  const auto& types = entry_.step->function->results;
+  buffers.resize(types.size());
+  const Status status = fuse::launch({call_.plan->name.c_str(),
+                                      entry_.step->program,
+                                      device_,
+                                      entry_.step->bytes,
+                                      {arguments.data(), arguments.size()},
+                                      {kept.data(), kept.size()}},
+                                     {buffers.data(), buffers.size()});
+  if (!status.ok()) fail(status.error());
+  for (size_t i = 0; i < types.size(); ++i) {
+    const int64_t bytes = element_count(types[i].shape) * byte_size(types[i].dtype);
+    outputs_.emplace_back(
+        new runtime::BufferValue(pjrt::Buffer(&engine().client(), buffers[i]), types[i], device_, bytes));
+    outputs_.back()->producer = call_.plan->name.c_str();
+  }
 }
 
 void Submission::store_written() {
@@ -157,7 +173,7 @@ void Submission::store_written() {
     Operand& operand = call_.operands[written.operand];
     operand.value = {};
     operand.slot->error.reset();
-    operand.slot->value = own(written.output, written.buffer);
+    operand.slot->value = std::move(outputs_[written.output]);
   }
 }
 
@@ -168,16 +184,15 @@ void Submission::wrap_fresh(Results& results) {
       continue;
     }
     at::Tensor tensor = empty_strided_on(device_, fresh.meta.sizes, fresh.meta.strides, fresh.meta.type);
-    if (fresh.output >= 0) slot_of(tensor)->value = own(fresh.output, fresh.buffer);
+    if (fresh.output >= 0) slot_of(tensor)->value = std::move(outputs_[fresh.output]);
     results.emplace_back(std::move(tensor));
   }
-  if (entry_.flag_output >= 0) flag_ = own(entry_.flag_output, {DType::kI32, {}});
 }
 
 // Index checks and debug waits; no slot is locked any more.
 void Submission::finish() {
-  if (flag_) {
-    runtime::watch_flag(std::move(flag_), call_.plan->name,
+  if (entry_.flag_output >= 0) {
+    runtime::watch_flag(std::move(outputs_[entry_.flag_output]), call_.plan->name,
                         index_check() == IndexCheck::kCall ? runtime::hooks::call_site() : "");
     if (index_check() == IndexCheck::kCall) check(runtime::check_flags(device_, /*wait=*/true));
   }
@@ -227,14 +242,14 @@ bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Result
   }
   const auto generator = entry->rng_parameter >= 0 ? generator_argument(plan, arguments) : std::nullopt;
   Submission submission(call, *entry, generator);
-  if (entry->program) {
+  if (entry->step) {
     WriteLocks locks(call);
     if (!refresh(call)) return false;
     submission.submit();
     submission.store_written();
   }
   submission.wrap_fresh(results);
-  if (entry->program) submission.finish();
+  if (entry->step) submission.finish();
   return true;
 }
 
@@ -307,11 +322,13 @@ void OpKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, to
   std::string reason;
   bool done = true;
   if (plan_.row->per_element) {
+    fuse::Recording recording;
     const size_t n = list_length(plan_, arguments);
     for (size_t k = 0; k < n && done; ++k) {
       Results none;
       done = run(plan_, arguments, static_cast<int>(k), none, &reason);
     }
+    check(recording.finish());
   } else {
     done = run(plan_, arguments, -1, results, &reason);
   }

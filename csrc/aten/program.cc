@@ -27,9 +27,8 @@ class Emitter {
   explicit Emitter(const Call& call, Inference inference)
       : call_(call), plan_(*call.plan), inference_(std::move(inference)) {}
 
-  // Fills the entry (all but the program) and returns the text.
-  Result<std::string> emit(Entry& entry);
-  int64_t largest() const { return largest_; }
+  // Fills the entry (all but the step) and the step (all but the program); returns the text of the program.
+  Result<std::string> emit(Entry& entry, fuse::Step& step);
 
  private:
   void add_parameters(Entry& entry);
@@ -39,7 +38,7 @@ class Emitter {
   hlo::Value base_of(int operand, const TensorUse& use);
   void write_back(Entry& entry, const hlo::Values& values);
   void add_fresh(Entry& entry, const hlo::Values& values);
-  void add_donations(Entry& entry);
+  void add_donations(const Entry& entry, fuse::Step& step);
   size_t written_count() const;
   void note(const hlo::Type& type) { largest_ = std::max(largest_, element_count(type.shape)); }
 
@@ -278,16 +277,16 @@ void Emitter::add_fresh(Entry& entry, const hlo::Values& values) {
 }
 
 // A written slot may give its memory to its own new value.
-void Emitter::add_donations(Entry& entry) {
+void Emitter::add_donations(const Entry& entry, fuse::Step& step) {
   for (const WrittenSlot& written : entry.written) {
     const int parameter = parameter_[written.operand];
     if (parameter < 0 || !(call_.operands[written.operand].value->type == written.buffer)) continue;
     b_.donate(parameter, written.output);
-    entry.donated.push_back(parameter);
+    step.donations.push_back({parameter, written.output});
   }
 }
 
-Result<std::string> Emitter::emit(Entry& entry) {
+Result<std::string> Emitter::emit(Entry& entry, fuse::Step& step) {
   const auto engine = runtime::Engine::get();
   if (!engine.ok()) return engine.error();
   add_parameters(entry);
@@ -334,11 +333,14 @@ Result<std::string> Emitter::emit(Entry& entry) {
   }
   if (b_.error()) return *b_.error();
   entry.rng_blocks = static_cast<uint64_t>(context.random_blocks);
-  add_donations(entry);
-  entry.output_count = static_cast<int>(outputs_.size());
-  for (const auto& f : entry.fresh) entry.bytes += f.bytes;
-  for (const auto& w : entry.written) entry.bytes += element_count(w.buffer.shape) * byte_size(w.buffer.dtype);
-  return b_.finish(outputs_, "main");
+  add_donations(entry, step);
+  auto function = std::make_shared<hlo::Function>();
+  auto text = b_.finish(outputs_, "main", function.get());
+  for (const hlo::Type& type : function->results) step.bytes += element_count(type.shape) * byte_size(type.dtype);
+  step.name = plan_.name.c_str();
+  step.function = std::move(function);
+  step.elements = largest_;
+  return text;
 }
 
 // The tensor arguments as the compile log shows them: "float32[2, 3]", with strides where they are not contiguous.
@@ -400,7 +402,8 @@ EntryRef make_entry(const Call& call) {
     return entry;
   }
   Emitter emitter(call, std::move(inference));
-  auto text = emitter.emit(*entry);
+  auto step = std::make_shared<fuse::Step>();
+  auto text = emitter.emit(*entry, *step);
   if (!text.ok()) {
     if (text.error().code != ErrorCode::kNotImplemented) raise(text.error());
     auto fallback = std::make_shared<Entry>();
@@ -416,29 +419,32 @@ EntryRef make_entry(const Call& call) {
     // Wider elements and rejections reuse their block's counter with another draw (ops/philox.h).
     if (entry->rng_blocks == 0) entry->rng_blocks = static_cast<uint64_t>(std::max<int64_t>((count + 3) / 4, 1));
   }
-  if (entry->output_count == 0) return entry;
+  if (step->function->results.empty()) return entry;
   store::Request request;
   request.text = text.take();
   const std::string profile = take(env::one_of("TORCH_TPU_COMPILE_PROFILE"));
-  request.profile = profile == "fast" || (profile == "auto" && emitter.largest() < kFastProfileElements)
+  request.profile = profile == "fast" || (profile == "auto" && step->elements < kFastProfileElements)
                         ? store::Profile::kFast
                         : store::Profile::kFull;
-  request.elements = emitter.largest();
+  request.elements = step->elements;
   request.device = call.device < 0 ? 0 : call.device;
   request.op = call.plan->name;
   const std::vector<std::string> arguments = describe(call);
   request.detail = joined(arguments);
   request.why = reason_for(call, arguments);
   auto* engine = take(runtime::Engine::get());
-  entry->program = take(store::get(engine->client(), request));
-  entry->bytes += entry->program->temporary_bytes;
+  step->program = take(store::get(engine->client(), request));
+  step->bytes += step->program->temporary_bytes;
+  step->id = fuse::next_step_id();
+  entry->step = std::move(step);
   return entry;
 }
 
 std::string program_text(const Call& call) {
   Entry entry;
+  fuse::Step step;
   Emitter emitter(call, infer(call));
-  return take(emitter.emit(entry));
+  return take(emitter.emit(entry, step));
 }
 
 }  // namespace torch_tpu::aten

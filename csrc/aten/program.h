@@ -5,7 +5,7 @@
 
 #include "aten/call.h"
 #include "aten/infer.h"
-#include "store/program_store.h"
+#include "fuse/step.h"
 
 namespace torch_tpu::aten {
 
@@ -25,16 +25,13 @@ struct WrittenSlot {
 };
 
 struct Entry {
-  store::ProgramRef program;          // null when there is nothing to run
+  fuse::StepRef step;                 // null when there is nothing to run
   c10::SmallVector<int, 8> operands;  // which of Call::operands the program takes, in order
   std::vector<FreshResult> fresh;
   std::vector<WrittenSlot> written;
-  c10::SmallVector<int, 2> donated;  // program parameters that may be donated
-  int rng_parameter = -1;            // program parameter of the {seed, offset} pair
-  uint64_t rng_blocks = 0;           // Philox blocks that the generator advances by
-  int flag_output = -1;              // index-check word
-  int output_count = 0;
-  int64_t bytes = 0;        // outputs and temporaries, for the memory limit
+  int rng_parameter = -1;   // program parameter of the {seed, offset} pair
+  uint64_t rng_blocks = 0;  // Philox blocks that the generator advances by
+  int flag_output = -1;     // index-check word
   bool falls_back = false;  // the rule does not do these dtypes: run on the CPU
   std::string fallback_reason;
   std::vector<std::vector<int64_t>> resize;  // out= arguments must be resized first, then the call starts again

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "aten/memory_trace.h"
+#include "fuse/region.h"
 #include "runtime/engine.h"
 
 namespace torch_tpu::aten {
@@ -98,11 +99,27 @@ at::Tensor empty_strided_on(int device, at::IntArrayRef sizes, at::IntArrayRef s
   return at::Tensor(std::move(tensor));
 }
 
-runtime::ValueRef read_slot(runtime::Slot& slot) {
+namespace {
+runtime::ValueRef value_of(runtime::Slot& slot) {
   if (runtime::Engine::in_bad_fork()) take(runtime::Engine::get());  // the lock may be a parent thread's
   std::lock_guard<std::mutex> lock(slot.mutex);
   if (slot.error) raise(*slot.error);
   return slot.value;
+}
+}  // namespace
+
+runtime::ValueRef read_slot(runtime::Slot& slot) {
+  runtime::ValueRef value = value_of(slot);
+  if (value) check(runtime::force(value));
+  return value;
+}
+
+runtime::ValueRef operand_of_slot(runtime::Slot& slot) {
+  runtime::ValueRef value = value_of(slot);
+  if (!value) return value;
+  const runtime::Debtor* debtor = value->debtor.load(std::memory_order_acquire);
+  if (debtor == nullptr || debtor != fuse::Region::recording()) check(runtime::force(value));
+  return value;
 }
 
 void raise(const Error& error) {

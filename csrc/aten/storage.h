@@ -30,6 +30,8 @@ at::Tensor empty_strided_on(int device, at::IntArrayRef sizes, at::IntArrayRef s
 
 // The current value of a slot, or the error that it carries as an exception. May be empty (never written).
 runtime::ValueRef read_slot(runtime::Slot& slot);
+// The same, but what this thread is recording may owe the buffer (fuse/region.h). For operands of ops.
+runtime::ValueRef operand_of_slot(runtime::Slot& slot);
 
 // Raises the exception that PyTorch uses for this kind of error.
 [[noreturn]] void raise(const Error& error);

@@ -83,6 +83,8 @@ const std::vector<Variable>& variables() {
       {"TORCH_TPU_COMPILE_PROFILE", "one of auto|fast|full", "auto", "experimental",
        "Compile effort on the embedded engine: \"fast\" compiles sooner, \"full\" runs faster, \"auto\" chooses by "
        "size."},
+      {"TORCH_TPU_FUSE_AFTER", "int", "0", "experimental",
+       "Runs after which a recorded region of ops is compiled as one program; 0 decides by what it is expected to save."},
       {"TORCH_TPU_INDEX_CHECK", "one of off|late|call", "late", "public",
        "When an index out of range raises: never, at the next host read, or at the call."},
       {"TORCH_TPU_FALLBACK", "one of warn|quiet|error", "warn", "public",

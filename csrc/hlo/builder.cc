@@ -126,7 +126,7 @@ std::string symbol(std::string_view name) {
 
 }  // namespace
 
-Result<std::string> Builder::finish(const Values& results, std::string_view name) {
+Result<std::string> Builder::finish(const Values& results, std::string_view name, Function* function) {
   present("return", results);
   std::vector<bool> taken(results.size(), false);
   for (size_t i = 0; i < parameters_.size() && !error_; ++i) {
@@ -147,17 +147,23 @@ Result<std::string> Builder::finish(const Values& results, std::string_view name
     if (!error_ && !visible(r)) mistake("return", "value", "one from inside a region", "a value of @main");
   if (error_) return *error_;
 
-  std::string text = "module @" + symbol(name) + " {\n  func.func @main(";
+  std::string header, plain;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
-    if (i) text += ", ";
-    text += p.name + ": " + p.type.text();
-    if (p.donated_to >= 0) text += " {tf.aliasing_output = " + std::to_string(p.donated_to) + " : i32}";
+    const std::string declared = (i ? ", " : "") + p.name + ": " + p.type.text();
+    header += declared;
+    plain += declared;
+    if (p.donated_to >= 0) header += " {tf.aliasing_output = " + std::to_string(p.donated_to) + " : i32}";
   }
-  text += ") -> " + type_list(types_of(results), false) + " {\n" + body_ + "    \"func.return\"(";
-  for (size_t i = 0; i < results.size(); ++i) text += (i ? ", " : "") + results[i].node_->name;
-  text += ") : " + type_list(types_of(results), true) + " -> ()\n  }\n}\n";
-  return text;
+  std::string rest = ") -> " + type_list(types_of(results), false) + " {\n" + body_ + "    \"func.return\"(";
+  for (size_t i = 0; i < results.size(); ++i) rest += (i ? ", " : "") + results[i].node_->name;
+  rest += ") : " + type_list(types_of(results), true) + " -> ()\n  }\n";
+  if (function != nullptr) {
+    function->text = "(" + plain + rest;
+    for (const Parameter& p : parameters_) function->parameters.push_back(p.type);
+    function->results = types_of(results);
+  }
+  return "module @" + symbol(name) + " {\n  func.func @main(" + header + rest + "}\n";
 }
 
 // --- operations ------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "hlo/function.h"
 #include "hlo/type.h"
 
 namespace torch_tpu::hlo {
@@ -116,7 +117,8 @@ class Builder {
   // Attaches / changes the donation of parameter i after the fact (the write-back plan is known only at the end).
   void donate(int64_t parameter, int64_t result);
   // Text of the whole module named @name. Results are untupled. Fails if an error was remembered.
-  Result<std::string> finish(const Values& results, std::string_view name = "main");
+  // `function`, if given, receives the same program apart from its module and its donations.
+  Result<std::string> finish(const Values& results, std::string_view name = "main", Function* function = nullptr);
   // Name shown in frontend attributes / loc of the ops emitted from now on, e.g. "aten::add"; empty: none.
   void set_origin(std::string origin) { origin_ = std::move(origin); }
   // Spells reduce_sum / reduce_max / reduce_min so that a host compiler can vectorise them (hlo/host_reduction.cc).

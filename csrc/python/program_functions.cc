@@ -49,6 +49,7 @@ PyObject* totals(PyObject* const*, Py_ssize_t) {
   const std::pair<const char*, const std::atomic<int64_t>*> rows[] = {
       {"ops", &now.ops},
       {"executions", &now.executions},
+      {"joint_executions", &now.joint_executions},
       {"compiles", &now.compiles},
       {"background_compiles", &now.background_compiles},
       {"disk_hits", &now.disk_hits},

@@ -36,6 +36,7 @@ Device& device_of(int device) {
 }
 
 Result<int32_t> read_flag(const Pending& pending) {
+  if (Status status = force(pending.flag); !status.ok()) return status.error();
   const pjrt::Buffer& buffer = pending.flag->buffer;
   if (Status status = buffer.ready_event().wait(); !status.ok()) return status.error();
   int32_t word = 0;
@@ -68,7 +69,7 @@ void examine(Device& d, bool wait) {
   std::vector<Pending> unknown;
   std::vector<Error> found;
   for (Pending& pending : flags) {
-    if (!wait && !pending.flag->buffer.ready_event().ready()) {
+    if (!wait && (pending.flag->debtor.load() != nullptr || !pending.flag->buffer.ready_event().ready())) {
       unknown.push_back(std::move(pending));
       continue;
     }

@@ -12,6 +12,12 @@ BufferValue::BufferValue(pjrt::Buffer buffer, hlo::Type type, int device, int64_
 
 BufferValue::~BufferValue() { account_free(*this); }
 
+Status force(const ValueRef& value) {
+  if (Debtor* debtor = value->debtor.load(std::memory_order_acquire)) debtor->pay();
+  if (value->failure) return *value->failure;
+  return {};
+}
+
 Slot::Slot(int device, int64_t bytes) : device_(device), bytes_(bytes) {
   address_space::allocate(bytes, this, address_);
 }

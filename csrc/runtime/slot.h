@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -17,7 +18,20 @@
 
 namespace torch_tpu::runtime {
 
+class BufferValue;
+
+// Who owes a value its buffer: recorded ops that have not run yet (fuse/region.h). Lives for ever.
+class Debtor {
+ public:
+  // Gives every value that it owes a buffer or a failure. From any thread; no slot may be locked by the caller.
+  virtual void pay() = 0;
+
+ protected:
+  ~Debtor() = default;
+};
+
 // A counted reference to an immutable device buffer. Destruction returns the buffer and its bytes (runtime/memory.h).
+// The buffer may still be owed; then `force` it before looking at it.
 class BufferValue {
  public:
   BufferValue(pjrt::Buffer buffer, hlo::Type type, int device, int64_t bytes, bool donatable = true);
@@ -33,6 +47,9 @@ class BufferValue {
   std::atomic<bool> donatable;
   // The op that made it (a plan's name, which lives for ever), for late errors; may be null.
   const char* producer = nullptr;
+  // Set while the buffer is owed; cleared (release) once `buffer` or `failure` is set.
+  std::atomic<Debtor*> debtor{nullptr};
+  std::unique_ptr<const Error> failure;  // the program that should have made it failed
 
  private:
   friend class ValueRef;
@@ -67,6 +84,9 @@ class ValueRef {
  private:
   BufferValue* value_ = nullptr;
 };
+
+// Makes sure that the value has its buffer: runs what owes it. The error of the program that should have made it.
+Status force(const ValueRef& value);
 
 class Slot {
  public:

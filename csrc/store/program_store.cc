@@ -154,6 +154,7 @@ class Builder {
   }
 
   Result<std::shared_ptr<Program>> compile(const pjrt::CompileOptions& options) {
+    if (request_.cached_only) return Error{ErrorCode::kUnavailable, request_.op + ": is in no store"};
     const auto begin = std::chrono::steady_clock::now();
     std::optional<background::ForegroundCompile> waited_for;
     if (!request_.background) waited_for.emplace();

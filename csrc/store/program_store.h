@@ -23,12 +23,13 @@ enum class Profile { kFast, kFull };  // architecture.md: two compile profiles o
 struct Request {
   std::string text;  // StableHLO module
   Profile profile = Profile::kFull;
-  int device = 0;           // used where executables are not portable
-  std::string op;           // for the log: "aten::add.Tensor" or a graph's name
-  std::string detail;       // for the log: what the key looks like, e.g. "(f32[4], f32[4])"
-  std::string why;          // for the log: "first call of this op", "argument 1 is f32[5], nearest known f32[4]"
-  int64_t elements = 0;     // of the largest value: how much a better compile could save per run
-  bool background = false;  // nobody waits: the caller may not take the GIL, so the log gets no line of the user's
+  int device = 0;            // used where executables are not portable
+  std::string op;            // for the log: "aten::add.Tensor" or a graph's name
+  std::string detail;        // for the log: what the key looks like, e.g. "(f32[4], f32[4])"
+  std::string why;           // for the log: "first call of this op", "argument 1 is f32[5], nearest known f32[4]"
+  int64_t elements = 0;      // of the largest value: how much a better compile could save per run
+  bool cached_only = false;  // kUnavailable instead of a compile
+  bool background = false;   // nobody waits: the caller may not take the GIL, so the log gets no line of the user's
 };
 
 // See note [Hot programs].

@@ -1,6 +1,9 @@
 """torch.optim in all its forms, the gradient scaler, clipping and autocast against CPU PyTorch."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -58,6 +61,41 @@ def train(make, device, steps=4):
         optimizer.step()
     state = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
     return [t.detach().cpu() for t in [*model.parameters(), *state]]
+
+
+JOINT = """
+import torch
+import test_optimizer as tests
+
+for name, kind, options in tests.CASES:
+    if name not in ("AdamW", "Adam_amsgrad", "SGD", "SGD_nesterov", "NAdam", "Adagrad"):
+        continue
+    for form in ("foreach", "fused"):
+        if form == "fused" and kind not in tests.FUSED:
+            continue
+        before = torch.tpu.stats()["joint_executions"]
+
+        def make(parameters, settings=tests.FORMS[form]):
+            optimizer = getattr(torch.optim, kind)(parameters, **options, **settings)
+            optimizer.register_step_post_hook(lambda *_: torch.tpu.synchronize_compiles())
+            return optimizer
+
+        actual = tests.train(make, "tpu", steps=8)
+        assert torch.tpu.stats()["joint_executions"] > before, (name, form)
+        expected = tests.train(lambda p: getattr(torch.optim, kind)(p, **options, foreach=False), "cpu", steps=8)
+        for a, e in zip(actual, expected, strict=True):
+            torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5, check_dtype=False)
+print("joint", torch.tpu.stats()["joint_executions"])
+"""
+
+
+def test_steps_that_return_run_as_one_program():
+    environment = {**os.environ, "TORCH_TPU_FUSE_AFTER": "3", "TORCH_TPU_FALLBACK": "error"}
+    run = subprocess.run(
+        [sys.executable, "-c", JOINT], cwd=os.path.dirname(__file__), env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.split()[-1]) > 50
 
 
 @pytest.mark.parametrize("form", FORMS)
