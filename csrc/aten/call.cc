@@ -295,6 +295,8 @@ void gather(Call& call) {
         add_plain(call, v, arg.kind);
     }
   }
+  // Executables are not portable everywhere.
+  call.key[1] |= static_cast<uint64_t>(call.device < 0 ? 0 : call.device) << 24;
 }
 
 }  // namespace torch_tpu::aten

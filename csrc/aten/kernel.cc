@@ -75,7 +75,8 @@ class Submission {
   runtime::ValueRef random_state();
   void record(fuse::Region& region);
   void execute();
-  void collect_donations(c10::SmallVector<int64_t, 4>& kept);
+  // Fills the parameters that must survive; the bytes of those that need not.
+  int64_t collect_donations(c10::SmallVector<int64_t, 4>& kept);
   [[noreturn]] void fail(const Error& error);
 
   Call& call_;
@@ -101,14 +102,17 @@ runtime::ValueRef Submission::random_state() {
 }
 
 // A written slot's buffer is donated when the slot's reference and this call's are the only two.
-void Submission::collect_donations(c10::SmallVector<int64_t, 4>& kept) {
+int64_t Submission::collect_donations(c10::SmallVector<int64_t, 4>& kept) {
+  int64_t bytes = 0;
   for (const fuse::Donation& donation : entry_.step->donations) {
     const Operand& operand = call_.operands[entry_.operands[donation.parameter]];
     if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed))
       kept.push_back(donation.parameter);
     else
-      ++runtime::totals().donations;
+      bytes += operand.value->bytes;
   }
+  runtime::totals().donations += static_cast<int64_t>(entry_.step->donations.size() - kept.size());
+  return bytes;
 }
 
 void Submission::fail(const Error& error) {
@@ -131,8 +135,6 @@ void Submission::submit() {
 }
 
 void Submission::record(fuse::Region& region) {
-  // Out of memory raises at the call, as it does when the op runs.
-  check(runtime::admit(device_, entry_.step->bytes, call_.plan->name));
   c10::SmallVector<runtime::ValueRef, 8> inputs;
   for (int index : entry_.operands) inputs.push_back(call_.operands[index].value);
   if (entry_.rng_parameter >= 0) inputs.push_back(random_state());
@@ -149,17 +151,20 @@ void Submission::execute() {
     state = random_state();
     arguments.push_back(state->buffer.get());
   }
-  collect_donations(kept);
+  const int64_t donated = collect_donations(kept);
   const auto& types = entry_.step->function->results;
   buffers.resize(types.size());
   const Status status = fuse::launch({call_.plan->name.c_str(),
                                       entry_.step->program,
                                       device_,
-                                      entry_.step->bytes,
+                                      entry_.step->bytes - donated,
                                       {arguments.data(), arguments.size()},
                                       {kept.data(), kept.size()}},
                                      {buffers.data(), buffers.size()});
   if (!status.ok()) fail(status.error());
+  // Before the results are counted as memory: what was overwritten is gone.
+  for (const WrittenSlot& written : entry_.written)
+    call_.operands[written.operand].value = call_.operands[written.operand].slot->value = {};
   for (size_t i = 0; i < types.size(); ++i) {
     const int64_t bytes = element_count(types[i].shape) * byte_size(types[i].dtype);
     outputs_.emplace_back(

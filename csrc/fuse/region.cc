@@ -93,9 +93,8 @@ void Region::record(const StepRef& step, int device, std::span<const runtime::Va
   for (size_t k = 0; k < outputs.size(); ++k) {
     const hlo::Type& type = step->function->results[k];
     const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);
-    runtime::ValueRef value(new runtime::BufferValue(pjrt::Buffer(), type, device, bytes));
+    runtime::ValueRef value(new runtime::BufferValue(*this, type, device, bytes));
     value->producer = step->name;
-    value->debtor.store(this, std::memory_order_relaxed);
     values_.push_back(value);
     outputs[k] = std::move(value);
   }
@@ -224,17 +223,20 @@ bool Region::run_joint(const Joint& joint, const Wiring& w) {
     if (values_[place]->failure) return false;
     arguments.push_back(values_[place]->buffer.get());
   }
+  int64_t bytes = joint.program->temporary_bytes;
+  for (size_t place : w.places) bytes += values_[place]->bytes;
   int64_t donations = 0;
   for (int parameter : joint.donated) {
     const runtime::ValueRef& value = values_[w.external[parameter]];
-    if (value.use_count() > w.held[parameter] || !value->donatable.load(std::memory_order_relaxed))
+    if (value.use_count() > w.held[parameter] || !value->donatable.load(std::memory_order_relaxed)) {
       kept.push_back(parameter);
-    else
+    } else {
       ++donations;
+      bytes -= value->bytes;
+    }
   }
   outputs.resize(w.places.size());
-  const Status status =
-      launch({"region", joint.program, device_, joint.program->temporary_bytes, arguments, kept}, outputs);
+  const Status status = launch({"region", joint.program, device_, bytes, arguments, kept}, outputs);
   if (!status.ok()) {
     const bool consumed = std::any_of(joint.donated.begin(), joint.donated.end(),
                                       [&](int parameter) { return values_[w.external[parameter]]->buffer.deleted(); });
@@ -244,8 +246,11 @@ bool Region::run_joint(const Joint& joint, const Wiring& w) {
   }
   runtime::totals().donations += donations;
   ++runtime::totals().joint_executions;
+  // Before the results are counted as memory: what was overwritten is gone.
+  for (const Recorded& recorded : steps_)
+    for (size_t i = recorded.inputs; i < recorded.outputs; ++i) values_[i] = {};
   const pjrt::Client& client = runtime::Engine::get().value()->client();
-  for (size_t i = 0; i < w.places.size(); ++i) settle(values_[w.places[i]], pjrt::Buffer(&client, outputs[i]));
+  for (size_t i = 0; i < w.places.size(); ++i) values_[w.places[i]]->settle(pjrt::Buffer(&client, outputs[i]));
   return true;
 }
 
@@ -264,38 +269,35 @@ void Region::run_step(const Recorded& r) {
   }
   if (!error) {
     std::vector<int64_t> kept;
+    int64_t bytes = step.bytes;
     // The references of earlier steps are gone, so a value that is only ours is held once.
     for (const Donation& donation : step.donations) {
       const runtime::ValueRef& value = values_[r.inputs + donation.parameter];
       if (value.use_count() > 1 || !value->donatable.load(std::memory_order_relaxed))
         kept.push_back(donation.parameter);
       else
-        ++runtime::totals().donations;
+        bytes -= value->bytes;
     }
+    runtime::totals().donations += static_cast<int64_t>(step.donations.size() - kept.size());
     outputs.resize(results);
-    const Status status =
-        launch({step.name, step.program, device_, step.program->temporary_bytes, arguments, kept}, outputs);
+    const Status status = launch({step.name, step.program, device_, bytes, arguments, kept}, outputs);
     if (!status.ok()) error = status.error();
   }
+  // Before the results are counted as memory: what was overwritten is gone.
+  for (size_t i = r.inputs; i < r.outputs; ++i) values_[i] = {};
   for (size_t k = 0; k < results; ++k) {
-    runtime::ValueRef& value = values_[r.outputs + k];
+    const runtime::ValueRef& value = values_[r.outputs + k];
     if (error)
       fail(value, *error);
     else
-      settle(value, pjrt::Buffer(&runtime::Engine::get().value()->client(), outputs[k]));
+      value->settle(pjrt::Buffer(&runtime::Engine::get().value()->client(), outputs[k]));
   }
-  for (size_t i = r.inputs; i < r.outputs + results; ++i) values_[i] = {};
+  for (size_t k = 0; k < results; ++k) values_[r.outputs + k] = {};
 }
 
-void Region::settle(runtime::ValueRef& value, pjrt::Buffer buffer) {
-  value->buffer = std::move(buffer);
-  value->debtor.store(nullptr, std::memory_order_release);
-}
-
-void Region::fail(runtime::ValueRef& value, const Error& error) {
+void Region::fail(const runtime::ValueRef& value, const Error& error) {
   if (!failure_) failure_ = error;
-  value->failure = std::make_unique<const Error>(error);
-  value->debtor.store(nullptr, std::memory_order_release);
+  value->fail(error);
 }
 
 Recording::Recording() {

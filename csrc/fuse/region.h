@@ -40,8 +40,7 @@ class Region final : public runtime::Debtor {
   bool run_joint(const Joint& joint, const Wiring& wiring);
   void run_steps();
   void run_step(const Recorded& recorded);
-  void settle(runtime::ValueRef& value, pjrt::Buffer buffer);
-  void fail(runtime::ValueRef& value, const Error& error);
+  void fail(const runtime::ValueRef& value, const Error& error);
 
   std::mutex mutex_;
   int device_ = 0;

@@ -34,7 +34,7 @@ struct Launch {
   const char* name;
   const store::ProgramRef& program;
   int device = 0;
-  int64_t bytes = 0;  // that are not counted yet, for the memory limit: results (unless recorded) and temporaries
+  int64_t bytes = 0;  // for the memory limit: results that take new memory, and temporaries
   std::span<PJRT_Buffer* const> arguments;
   std::span<const int64_t> kept;  // arguments that the program may overwrite but this call must not
 };

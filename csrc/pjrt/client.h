@@ -31,6 +31,9 @@ class Client;
 // After this call no handle of this process talks to a plugin any more (fork child, interpreter exit).
 void abandon_all();
 bool abandoned();
+// After this call nothing is submitted any more; what is under way can still be waited for and read.
+void stop_submissions();
+bool submissions_stopped();
 
 class Event {
  public:

@@ -7,6 +7,7 @@ namespace torch_tpu::pjrt {
 namespace {
 
 std::atomic<bool> gone{false};
+std::atomic<bool> stopped{false};
 
 struct Waiter {
   const Plugin* plugin;
@@ -28,6 +29,8 @@ void on_ready_trampoline(PJRT_Error* error, void* user_arg) {
 
 }  // namespace
 
+void stop_submissions() { stopped.store(true); }
+bool submissions_stopped() { return stopped.load(std::memory_order_relaxed); }
 void abandon_all() { gone.store(true, std::memory_order_relaxed); }
 bool abandoned() { return gone.load(std::memory_order_relaxed); }
 

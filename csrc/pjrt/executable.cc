@@ -68,6 +68,7 @@ Status Executable::inspect() {
 
 Result<Event> Executable::execute(const Call& request, PJRT_Buffer** outputs, size_t output_count) const {
   if (abandoned()) return abandoned_error();
+  if (submissions_stopped()) return Error{ErrorCode::kUnavailable, "the interpreter is exiting"};
   if (executable_ == nullptr) return Error{ErrorCode::kInternal, "execute: the executable is empty"};
   if (output_count != outputs_)  // the plugin would write past the end
     return Error{ErrorCode::kInternal, "execute: wrong number of outputs, got <" + std::to_string(output_count) +

@@ -224,6 +224,8 @@ void Engine::shutdown() {
     steps.swap(s.shutdown_steps);
   }
   for (const auto& step : steps) step();
+  // Daemon threads may go on submitting: an engine thread that runs while the process unmaps the plugin crashes it.
+  pjrt::stop_submissions();
   // Errors have nobody left to read them. The client is leaked: its threads may still be returning from callbacks.
   for (int i = 0; i < engine->client().device_count(); ++i) (void)synchronize_device(i);
   s.usable.store(nullptr);

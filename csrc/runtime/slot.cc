@@ -10,7 +10,24 @@ BufferValue::BufferValue(pjrt::Buffer buffer, hlo::Type type, int device, int64_
   account_allocation(*this);
 }
 
-BufferValue::~BufferValue() { account_free(*this); }
+BufferValue::BufferValue(Debtor& debtor, hlo::Type type, int device, int64_t bytes)
+    : type(std::move(type)), device(device), bytes(bytes), donatable(true), debtor(&debtor), counted_(false) {}
+
+BufferValue::~BufferValue() {
+  if (counted_) account_free(*this);
+}
+
+void BufferValue::settle(pjrt::Buffer paid) {
+  buffer = std::move(paid);
+  account_allocation(*this);
+  counted_ = true;
+  debtor.store(nullptr, std::memory_order_release);
+}
+
+void BufferValue::fail(const Error& error) {
+  failure = std::make_unique<const Error>(error);
+  debtor.store(nullptr, std::memory_order_release);
+}
 
 Status force(const ValueRef& value) {
   if (Debtor* debtor = value->debtor.load(std::memory_order_acquire)) debtor->pay();

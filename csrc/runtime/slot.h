@@ -35,9 +35,15 @@ class Debtor {
 class BufferValue {
  public:
   BufferValue(pjrt::Buffer buffer, hlo::Type type, int device, int64_t bytes, bool donatable = true);
+  // A value whose buffer is owed. It counts as memory from `settle` on.
+  BufferValue(Debtor& debtor, hlo::Type type, int device, int64_t bytes);
   ~BufferValue();
   BufferValue(const BufferValue&) = delete;
   BufferValue& operator=(const BufferValue&) = delete;
+
+  // What is owed is paid, or never will be. Once, by the debtor, which lets nobody else look meanwhile.
+  void settle(pjrt::Buffer paid);
+  void fail(const Error& error);
 
   pjrt::Buffer buffer;
   const hlo::Type type;
@@ -55,6 +61,7 @@ class BufferValue {
   friend class ValueRef;
   friend class HolderList;
   std::atomic<int32_t> references_{0};
+  bool counted_ = true;  // among the device's memory
   // Links of the list of large values that out-of-memory texts are made from (runtime/memory.cc).
   BufferValue* previous_ = nullptr;
   BufferValue* next_ = nullptr;

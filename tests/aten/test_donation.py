@@ -352,7 +352,6 @@ def test_running_statistics_stay_in_place() -> None:
 # --- what donation saves -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="admission and peak count a donated result next to its operand (kernel.cc)")
 def test_a_donated_step_needs_no_more_memory() -> None:
     """40 MiB of 64 MiB are live: an in-place step fits because its result has the memory of its operand."""
     printed = run(
