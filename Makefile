@@ -102,7 +102,8 @@ format: $(STAMP)/lint
 # --- packaging ---------------------------------------------------------------------------------------------------------
 wheel: $(STAMP)/lint
 	rm -rf out/wheel && mkdir -p out/wheel
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(PIP) wheel --no-build-isolation --no-deps -w out/wheel .
+	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" TORCH_DEVICE_BACKEND_AUTOLOAD=0 \
+	  $(PIP) wheel --no-build-isolation --no-deps -w out/wheel .
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/auditwheel repair --plat auto -w out/wheel/repaired out/wheel/*.whl \
 	  --exclude libc10.so --exclude libtorch.so --exclude libtorch_cpu.so --exclude libtorch_python.so
 	@ls -l out/wheel/repaired/*.whl
@@ -125,4 +126,4 @@ docs: build
 	$(PY) -m torch_tpu.env_docs
 
 clean:
-	rm -rf build build-tests build-asan out
+	rm -rf build build-* out

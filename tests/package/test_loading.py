@@ -76,6 +76,26 @@ def test_other_torch_version_is_refused_before_a_library_is_loaded():
     assert "is built for PyTorch 2.13, but PyTorch 2.99.1+cpu is installed" in lines[0] and lines[1] == "False"
 
 
+def test_other_torch_version_is_one_line_in_import_torch():
+    script = """
+        import importlib.util, os, sys
+        # PyTorch's own version module, saying another version, before PyTorch is imported.
+        folder = importlib.util.find_spec("torch").submodule_search_locations[0]
+        spec = importlib.util.spec_from_file_location("torch.version", os.path.join(folder, "version.py"))
+        sys.modules["torch.version"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.__version__ = "2.99.1+cpu"
+        import torch
+        mapped = open("/proc/self/maps").read()
+        print(torch.ones(2).sum().item(), hasattr(torch, "tpu"), "torch_tpu/_C." in mapped, "pjrt" in mapped)
+        """
+    done = run(script, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    assert done.returncode == 0 and done.stdout.split() == ["2.0", "False", "False", "False"], done.stderr
+    start, end = "torch_tpu is not loaded: torchtpu ", " is built for PyTorch 2.13, but PyTorch 2.99.1+cpu is installed"
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(start) and lines[0].endswith(end), done.stderr
+
+
 CUDA_MACHINE = """
     import torch
     torch.backends.cuda.is_built = lambda: True
