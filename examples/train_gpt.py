@@ -12,6 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+from packages import need
+
+need("torch", "matplotlib", "tqdm")
+
 import torch
 import torch.nn.functional as F
 from report import counters, fallbacks, summary_line

