@@ -32,7 +32,7 @@ void copy_on_device(const at::Tensor& src, const at::Tensor& dst) {
   if (src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() && src.strides() == dst.strides() &&
       covers_storage(src) && covers_storage(dst)) {
     runtime::Slot* to = slot_of(dst);
-    if (runtime::ValueRef value = read_slot(*slot_of(src))) {
+    if (runtime::ValueRef value = operand_of_slot(*slot_of(src))) {
       std::lock_guard<std::mutex> lock(to->mutex);
       to->error.reset();
       to->value = std::move(value);

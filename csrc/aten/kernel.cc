@@ -135,6 +135,12 @@ void Submission::submit() {
 }
 
 void Submission::record(fuse::Region& region) {
+  // Under memory pressure the op runs as in strict mode, so that out of memory raises at the call.
+  if (!runtime::admit(device_, region.owed_bytes() + entry_.step->bytes, call_.plan->name).ok()) {
+    region.pay();
+    execute();
+    return;
+  }
   c10::SmallVector<runtime::ValueRef, 8> inputs;
   for (int index : entry_.operands) inputs.push_back(call_.operands[index].value);
   if (entry_.rng_parameter >= 0) inputs.push_back(random_state());

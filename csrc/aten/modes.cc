@@ -4,6 +4,7 @@
 
 #include "aten/storage.h"
 #include "base/env.h"
+#include "fuse/region.h"
 
 namespace torch_tpu::aten {
 namespace {
@@ -16,9 +17,19 @@ std::atomic<FallbackMode>& fallback() {
   return value;
 }
 
-std::atomic<bool>& debug() {
-  static std::atomic<bool> value =
-      take(env::flag("TPU_LAUNCH_BLOCKING")) || take(env::one_of("TORCH_TPU_EAGER_MODE")) == "debug";
+EagerMode initial_mode() {
+  if (take(env::flag("TPU_LAUNCH_BLOCKING"))) return EagerMode::kDebug;
+  if (take(env::flag("TPU_DEFER_AND_FUSE"))) return EagerMode::kFused;
+  const std::string text = take(env::one_of("TORCH_TPU_EAGER_MODE"));
+  return text == "debug" ? EagerMode::kDebug : text == "fused" ? EagerMode::kFused : EagerMode::kStrict;
+}
+
+std::atomic<EagerMode>& mode() {
+  static std::atomic<EagerMode> value = [] {
+    const EagerMode initial = initial_mode();
+    if (initial == EagerMode::kFused) fuse::set_recording(true);
+    return initial;
+  }();
   return value;
 }
 
@@ -26,7 +37,11 @@ std::atomic<bool>& debug() {
 
 FallbackMode fallback_mode() { return fallback().load(std::memory_order_relaxed); }
 FallbackMode set_fallback_mode(FallbackMode mode) { return fallback().exchange(mode); }
-bool debug_mode() { return debug().load(std::memory_order_relaxed); }
-bool set_debug_mode(bool on) { return debug().exchange(on); }
+EagerMode eager_mode() { return mode().load(std::memory_order_relaxed); }
+EagerMode set_eager_mode(EagerMode wanted) {
+  const EagerMode before = mode().exchange(wanted);
+  if (before != wanted) fuse::set_recording(wanted == EagerMode::kFused);
+  return before;
+}
 
 }  // namespace torch_tpu::aten

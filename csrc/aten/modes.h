@@ -12,9 +12,15 @@ FallbackMode fallback_mode();
 // Returns the previous mode.
 FallbackMode set_fallback_mode(FallbackMode mode);
 
-// Wait after every op and check index bounds at the call. Starts as TPU_LAUNCH_BLOCKING says.
-bool debug_mode();
-// Returns the previous value.
-bool set_debug_mode(bool on);
+enum class EagerMode {
+  kStrict,  // each op is submitted when it is called
+  kFused,   // ops are recorded and run together (fuse/)
+  kDebug,   // each op is waited for, its indices are checked at the call
+};
+// Starts as TORCH_TPU_EAGER_MODE, TPU_LAUNCH_BLOCKING and TPU_DEFER_AND_FUSE say.
+EagerMode eager_mode();
+// Returns the previous mode.
+EagerMode set_eager_mode(EagerMode mode);
+inline bool debug_mode() { return eager_mode() == EagerMode::kDebug; }
 
 }  // namespace torch_tpu::aten

@@ -84,15 +84,18 @@ const std::vector<Variable>& variables() {
        "Compile effort on the embedded engine: \"fast\" compiles sooner, \"full\" runs faster, \"auto\" chooses by "
        "size."},
       {"TORCH_TPU_FUSE_AFTER", "int", "0", "experimental",
-       "Runs after which a recorded region of ops is compiled as one program; 0 decides by what it is expected to save."},
+       "Runs after which a recorded region of ops is compiled as one program; 0 decides by what it is expected to "
+       "save."},
       {"TORCH_TPU_INDEX_CHECK", "one of off|late|call", "late", "public",
        "When an index out of range raises: never, at the next host read, or at the call."},
       {"TORCH_TPU_FALLBACK", "one of warn|quiet|error", "warn", "public",
        "What an op without a rule does: run on the CPU with one warning, silently, or raise."},
-      {"TORCH_TPU_EAGER_MODE", "one of strict|debug", "strict", "public",
-       "\"debug\" waits for every op and checks indices at the call, as TPU_LAUNCH_BLOCKING=1 does."},
+      {"TORCH_TPU_EAGER_MODE", "one of strict|fused|debug", "strict", "public",
+       "\"fused\" records ops and runs those that keep returning as one program (experimental); \"debug\" waits for "
+       "every op and checks indices at the call, as TPU_LAUNCH_BLOCKING=1 does."},
       {"TPU_LAUNCH_BLOCKING", "flag", "0", "public",
        "1 waits for every op, so that errors are raised where they happen."},
+      {"TPU_DEFER_AND_FUSE", "flag", "0", "public", "1 is TORCH_TPU_EAGER_MODE=fused."},
       {"TORCH_TPU_LOG", "one of off|error|warn|info|debug", "warn", "public", "How much is logged to stderr."},
   };
   return *table;

@@ -1,9 +1,11 @@
 #include "fuse/region.h"
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_set>
 
 #include "runtime/engine.h"
+#include "runtime/hooks.h"
 #include "runtime/statistics.h"
 
 namespace torch_tpu::fuse {
@@ -11,6 +13,7 @@ namespace {
 
 // A region that grows beyond this runs: the values it holds are memory.
 constexpr size_t kMostSteps = 1024;
+constexpr int64_t kMostBytes = int64_t{256} << 20;
 
 // Positions by value: an open-addressed table, because a region asks it for every operand.
 class Positions {
@@ -38,12 +41,31 @@ class Positions {
 
 // Regions are never freed, because values that other threads hold point to them: a thread that ends leaves its own to
 // the next one.
-struct Spare {
+struct Registry {
   std::mutex mutex;
-  std::vector<Region*> regions;
+  std::vector<Region*> all, spare;
+
+  Region* take() {
+    std::lock_guard lock(mutex);
+    if (spare.empty()) {
+      all.push_back(new Region);
+      return all.back();
+    }
+    Region* region = spare.back();
+    spare.pop_back();
+    return region;
+  }
+  void give_back(Region* region) {
+    std::lock_guard lock(mutex);
+    spare.push_back(region);
+  }
+  std::vector<Region*> snapshot() {
+    std::lock_guard lock(mutex);
+    return all;
+  }
 };
-Spare& spare() {
-  static auto* const instance = new Spare;
+Registry& registry() {
+  static auto* const instance = new Registry;
   return *instance;
 }
 
@@ -52,22 +74,24 @@ struct ThreadState {
   int depth = 0;
 
   Region* own_region() {
-    if (region == nullptr) {
-      Spare& s = spare();
-      std::lock_guard lock(s.mutex);
-      region = s.regions.empty() ? new Region : s.regions.back();
-      if (!s.regions.empty()) s.regions.pop_back();
-    }
+    if (region == nullptr) region = registry().take();
     return region;
   }
   ~ThreadState() {
     if (region == nullptr || pjrt::abandoned()) return;
-    Spare& s = spare();
-    std::lock_guard lock(s.mutex);
-    s.regions.push_back(region);
+    region->pay();
+    registry().give_back(region);
   }
 };
 thread_local ThreadState thread_state;
+std::atomic<bool> always{false};
+
+Status flush(int device) {
+  Status first;
+  for (Region* region : registry().snapshot())
+    if (Status status = region->pay_device(device); first.ok()) first = std::move(status);
+  return first;
+}
 
 }  // namespace
 
@@ -81,18 +105,38 @@ struct Region::Wiring {
   RegionKey key;
 };
 
-Region* Region::recording() { return thread_state.depth > 0 ? thread_state.region : nullptr; }
+Region* Region::recording() {
+  if (always.load(std::memory_order_relaxed)) return thread_state.own_region();
+  return thread_state.depth > 0 ? thread_state.region : nullptr;
+}
+
+void set_recording(bool on) {
+  static const bool hooked = [] {
+    runtime::hooks::set_flush(&flush);
+    runtime::Engine::before_shutdown([] {
+      always.store(false);
+      for (Region* region : registry().snapshot()) region->pay();
+    });
+    return true;
+  }();
+  (void)hooked;
+  always.store(on);
+  if (!on && thread_state.region != nullptr && thread_state.depth == 0) thread_state.region->pay();
+}
 
 void Region::record(const StepRef& step, int device, std::span<const runtime::ValueRef> inputs,
                     std::span<runtime::ValueRef> outputs) {
   std::lock_guard lock(mutex_);
-  if (!steps_.empty() && (device != device_ || steps_.size() >= kMostSteps)) run_all();
+  if (!steps_.empty() && (device != device_ || steps_.size() >= kMostSteps || bytes_ >= kMostBytes)) run_all();
+  if (cutter_.ends_before(step->id)) run_all();
+  cutter_.append(step->id);
   device_ = device;
   Recorded recorded{step, values_.size(), values_.size() + inputs.size()};
   values_.insert(values_.end(), inputs.begin(), inputs.end());
   for (size_t k = 0; k < outputs.size(); ++k) {
     const hlo::Type& type = step->function->results[k];
     const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);
+    bytes_ += bytes;
     runtime::ValueRef value(new runtime::BufferValue(*this, type, device, bytes));
     value->producer = step->name;
     values_.push_back(value);
@@ -102,8 +146,19 @@ void Region::record(const StepRef& step, int device, std::span<const runtime::Va
 }
 
 void Region::pay() {
+  if (pjrt::abandoned()) return;  // the lock may be a parent thread's
   std::lock_guard lock(mutex_);
   run_all();
+}
+
+Status Region::pay_device(int device) {
+  std::lock_guard lock(mutex_);
+  if (device != device_) return {};
+  run_all();
+  if (!failure_) return {};
+  Error error = std::move(*failure_);
+  failure_.reset();
+  return error;
 }
 
 Status Region::failure() {
@@ -126,6 +181,8 @@ void Region::run_all() {
   if (!done) run_steps();
   steps_.clear();
   values_.clear();
+  bytes_ = 0;
+  cutter_.restart();
 }
 
 Region::Wiring Region::wire() const {
@@ -307,7 +364,7 @@ Recording::Recording() {
 
 Status Recording::finish() {
   open_ = false;
-  if (--thread_state.depth > 0) return {};
+  if (--thread_state.depth > 0 || always.load(std::memory_order_relaxed)) return {};
   thread_state.region->pay();
   return thread_state.region->failure();
 }

@@ -1,10 +1,12 @@
 // What one thread has recorded and not run yet.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "fuse/cutter.h"
 #include "fuse/regions.h"
 #include "fuse/step.h"
 
@@ -12,7 +14,7 @@ namespace torch_tpu::fuse {
 
 class Region final : public runtime::Debtor {
  public:
-  // The calling thread's region while a Recording is open there, else nullptr.
+  // The calling thread's region while it records: always (set_recording) or while a Recording is open; else nullptr.
   static Region* recording();
 
   // Records a step on a device. `inputs`: one value per parameter, owed by this region or by nobody. Fills `outputs`
@@ -20,9 +22,13 @@ class Region final : public runtime::Debtor {
   void record(const StepRef& step, int device, std::span<const runtime::ValueRef> inputs,
               std::span<runtime::ValueRef> outputs);
 
+  // An upper bound of the memory that the recorded steps will ask for.
+  int64_t owed_bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
   // Runs everything recorded. A failure stays in the values that it left without a buffer.
   void pay() override;
-  // The first failure since this was asked last.
+  // The same if it is for this device; the first failure since one was asked for last.
+  Status pay_device(int device);
   Status failure();
 
  private:
@@ -43,7 +49,9 @@ class Region final : public runtime::Debtor {
   void fail(const runtime::ValueRef& value, const Error& error);
 
   std::mutex mutex_;
+  Cutter cutter_;
   int device_ = 0;
+  std::atomic<int64_t> bytes_{0};  // of the results recorded
   std::vector<Recorded> steps_;
   std::vector<runtime::ValueRef> values_;
   std::optional<Error> failure_;
@@ -62,5 +70,9 @@ class Recording {
  private:
   bool open_ = true;
 };
+
+// Every thread records from now on (fused eager), or only inside of a Recording. Turned off, what other threads have
+// recorded stays owed until somebody needs it.
+void set_recording(bool always);
 
 }  // namespace torch_tpu::fuse

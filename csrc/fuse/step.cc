@@ -26,7 +26,7 @@ Status launch(const Launch& launch, std::span<PJRT_Buffer*> outputs) {
   auto event = program.executable.execute(call, outputs.data(), outputs.size());
   if (!event.ok() && event.error().code == ErrorCode::kOutOfMemory) {
     runtime::run_reclaimers();
-    if (Status status = runtime::synchronize_device(launch.device); !status.ok()) return status;
+    if (Status status = runtime::wait_for_submissions(launch.device); !status.ok()) return status;
     event = program.executable.execute(call, outputs.data(), outputs.size());
   }
   if (!event.ok()) {

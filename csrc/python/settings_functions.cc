@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kFallbackNames[] = {"warn", "quiet", "error"};
 constexpr const char* kSyncNames[] = {"default", "warn", "error"};
+constexpr const char* kEagerNames[] = {"strict", "fused", "debug"};
 constexpr const char* kIndexNames[] = {"off", "late", "call"};
 
 // The position of the argument among the names; -1 with ValueError set.
@@ -29,11 +30,16 @@ int position(const char* function, PyObject* const* arguments, Py_ssize_t count,
   return -1;
 }
 
-PyObject* debug_mode(PyObject* const*, Py_ssize_t) { return from(aten::debug_mode()).release(); }
-PyObject* set_debug_mode(PyObject* const* arguments, Py_ssize_t count) {
-  bool on = false;
-  if (!expect_count("set_debug_mode", count, 1) || !to_bool(arguments[0], &on)) return nullptr;
-  aten::set_debug_mode(on);
+PyObject* eager_mode(PyObject* const*, Py_ssize_t) {
+  return from(kEagerNames[static_cast<int>(aten::eager_mode())]).release();
+}
+PyObject* set_eager_mode(PyObject* const* arguments, Py_ssize_t count) {
+  const int i = position("eager_mode", arguments, count, kEagerNames);
+  if (i < 0) return nullptr;
+  {
+    WithoutGil released;  // leaving the fused mode runs what is recorded
+    aten::set_eager_mode(static_cast<aten::EagerMode>(i));
+  }
   return none().release();
 }
 
@@ -114,8 +120,8 @@ PyObject* check_environment(PyObject* const*, Py_ssize_t) {
 }  // namespace
 
 PyMethodDef settings_functions[] = {
-    function<debug_mode>("debug_mode", "Does every op wait and check its indices?"),
-    function<set_debug_mode>("set_debug_mode", "(on)"),
+    function<eager_mode>("eager_mode", "'strict', 'fused' or 'debug'."),
+    function<set_eager_mode>("set_eager_mode", "('strict' | 'fused' | 'debug')"),
     function<fallback_policy>("fallback_policy", "'warn', 'quiet' or 'error'."),
     function<set_fallback_policy>("set_fallback_policy", "('warn' | 'quiet' | 'error')"),
     function<sync_debug_mode>("sync_debug_mode", "'default', 'warn' or 'error'."),

@@ -227,7 +227,7 @@ void Engine::shutdown() {
   // Daemon threads may go on submitting: an engine thread that runs while the process unmaps the plugin crashes it.
   pjrt::stop_submissions();
   // Errors have nobody left to read them. The client is leaked: its threads may still be returning from callbacks.
-  for (int i = 0; i < engine->client().device_count(); ++i) (void)synchronize_device(i);
+  for (int i = 0; i < engine->client().device_count(); ++i) (void)wait_for_submissions(i);
   s.usable.store(nullptr);
   pjrt::abandon_all();
 }

@@ -5,6 +5,7 @@
 namespace torch_tpu::runtime::hooks {
 namespace {
 std::atomic<CallSite> call_site_hook{nullptr};
+std::atomic<Flush> flush_hook{nullptr};
 }  // namespace
 
 void set_call_site(CallSite fn) { call_site_hook.store(fn, std::memory_order_release); }
@@ -12,6 +13,13 @@ void set_call_site(CallSite fn) { call_site_hook.store(fn, std::memory_order_rel
 std::string call_site() {
   CallSite fn = call_site_hook.load(std::memory_order_acquire);
   return fn ? fn() : std::string();
+}
+
+void set_flush(Flush fn) { flush_hook.store(fn, std::memory_order_release); }
+
+Status flush(int device) {
+  Flush fn = flush_hook.load(std::memory_order_acquire);
+  return fn ? fn(device) : Status();
 }
 
 }  // namespace torch_tpu::runtime::hooks

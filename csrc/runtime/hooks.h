@@ -3,11 +3,18 @@
 
 #include <string>
 
+#include "base/error.h"
+
 namespace torch_tpu::runtime::hooks {
 
 // The user's current Python line, "file.py:12"; takes the GIL. Empty when there is none. Set by python/.
 using CallSite = std::string (*)();
 void set_call_site(CallSite fn);
 std::string call_site();
+
+// Runs what any thread has recorded for the device and not run yet; the first failure. Set by fuse/.
+using Flush = Status (*)(int device);
+void set_flush(Flush fn);
+Status flush(int device);
 
 }  // namespace torch_tpu::runtime::hooks

@@ -171,7 +171,7 @@ Status admit(int device, int64_t bytes, const std::string& what) {
   d.retries.fetch_add(1, std::memory_order_relaxed);
   run_reclaimers();
   // What an in-flight program holds is given back when it ends. Its own error is reported by who reads its outputs.
-  (void)synchronize_device(device);
+  (void)wait_for_submissions(device);
   if (fits()) return {};
   return out_of_memory(device, bytes, what);
 }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/hooks.h"
 #include "runtime/memory.h"
 
 namespace torch_tpu::runtime {
@@ -154,6 +155,7 @@ void leave_token(int device, pjrt::Event completion) {
 
 bool query(Stream stream) {
   if (pjrt::abandoned()) return true;
+  (void)hooks::flush(stream.device);  // who reads the values learns of failures
   Device& d = device_of(stream.device);
   std::vector<Token> done;
   std::lock_guard lock(d.mutex);
@@ -165,10 +167,19 @@ bool query(Stream stream) {
 
 Status synchronize(Stream stream) {
   if (pjrt::abandoned()) return {};
-  return drain(device_of(stream.device), stream.id);
+  Status recorded = hooks::flush(stream.device);
+  Status submitted = drain(device_of(stream.device), stream.id);
+  return recorded.ok() ? std::move(submitted) : std::move(recorded);
 }
 
 Status synchronize_device(int device) {
+  if (pjrt::abandoned()) return {};
+  Status recorded = hooks::flush(device);
+  Status submitted = wait_for_submissions(device);
+  return recorded.ok() ? std::move(submitted) : std::move(recorded);
+}
+
+Status wait_for_submissions(int device) {
   if (pjrt::abandoned()) return {};
   Device& d = device_of(device);
   std::vector<int64_t> streams{0};
@@ -209,6 +220,7 @@ void EventRecord::record(Stream stream, bool timing) {
   auto state = std::make_shared<State>();
   state->timing = timing;
   if (!pjrt::abandoned()) {
+    (void)hooks::flush(stream.device);
     Device& d = device_of(stream.device);
     std::vector<Token> done;
     std::lock_guard lock(d.mutex);

@@ -31,9 +31,12 @@ Stream new_stream(int device, int priority = 0);
 bool needs_token(int device, bool runs_inline);
 // Leaves a token for work submitted now on the device's current stream.
 void leave_token(int device, pjrt::Event completion);
+// Asking, waiting and recording events first run what threads have recorded (hooks::flush).
 bool query(Stream stream);
 Status synchronize(Stream stream);
 Status synchronize_device(int device);
+// Waits for what has been submitted, only that: for callers that may be in the middle of submitting.
+Status wait_for_submissions(int device);
 // Number of tokens not yet seen complete (tests, statistics).
 int64_t outstanding(int device);
 

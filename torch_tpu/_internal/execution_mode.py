@@ -1,7 +1,6 @@
 """How ops are executed. Results are the same in every mode."""
 
 import enum
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,18 +18,14 @@ class EagerMode(enum.Enum):
 
 def get_eager_mode() -> EagerMode:
     """The mode in force."""
-    return EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING if _C.debug_mode() else EagerMode.DEFER_NEVER
+    return EagerMode(_C.eager_mode())
 
 
 def set_eager_mode(mode: EagerMode) -> None:
     """Changes the mode of the whole process. Raises TypeError for anything but an :class:`EagerMode`."""
     if not isinstance(mode, EagerMode):
         raise TypeError(f"set_eager_mode: expected an EagerMode, got <{mode!r}>")
-    if mode is EagerMode.DEFER_AND_FUSE:
-        warnings.warn(
-            "deferred execution is not available yet: ops run one by one, with the same results", stacklevel=2
-        )
-    _C.set_debug_mode(mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING)
+    _C.set_eager_mode(mode.value)
 
 
 @contextmanager

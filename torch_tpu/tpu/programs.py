@@ -86,16 +86,28 @@ class fallback(_Switch):
         _C.set_fallback_policy(self._before)
 
 
-class debug_mode(_Switch):
-    """Debug mode: every op waits for its result and checks its indices, so an error names the line that made it. Like
-    ``TPU_LAUNCH_BLOCKING=1``. For the whole process; as a context manager, for a block."""
+class eager_mode(_Switch):
+    """How ops run: ``"strict"`` (each is submitted when it is called), ``"fused"`` (ops are recorded, and sequences of
+    ops that keep returning run as one program; experimental) or ``"debug"`` (each is waited for and checks its indices,
+    so an error names the line that made it; like ``TPU_LAUNCH_BLOCKING=1``). Results are the same in every mode. For the
+    whole process; as a context manager, for a block.
 
-    def __init__(self, mode: bool = True) -> None:
-        self._before = _C.debug_mode()
-        _C.set_debug_mode(bool(mode))
+    Raises ValueError for another word.
+    """
+
+    def __init__(self, mode: str) -> None:
+        self._before = _C.eager_mode()
+        _C.set_eager_mode(mode)
 
     def _restore(self) -> None:
-        _C.set_debug_mode(self._before)
+        _C.set_eager_mode(self._before)
+
+
+class debug_mode(eager_mode):
+    """``eager_mode("debug")``, or with False ``eager_mode("strict")``."""
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__("debug" if mode else "strict")
 
 
 class index_check(_Switch):
