@@ -35,12 +35,13 @@ def fused():
 
 
 def test_the_mode_is_a_setter_a_context_and_a_variable():
-    before = torch.tpu.execute_count()
-    with torch.tpu.eager_mode("fused"):
-        x = torch.ones(5, device="tpu") + 1
-        y = x * 3
-        assert torch.tpu.execute_count() == before
-    assert torch.tpu.execute_count() > before  # leaving the mode runs what is recorded
+    with torch.tpu.eager_mode("strict"):
+        before = torch.tpu.execute_count()
+        with torch.tpu.eager_mode("fused"):
+            x = torch.ones(5, device="tpu") + 1
+            y = x * 3
+            assert torch.tpu.execute_count() == before
+        assert torch.tpu.execute_count() > before  # leaving the mode runs what is recorded
     assert y.tolist() == [6.0] * 5
     with pytest.raises(ValueError, match="unknown mode, got <lazy>"):
         torch.tpu.eager_mode("lazy")
