@@ -4,8 +4,9 @@
 
 torch CPU runs in the same process as ours; JAX (each op a `jit` of its own) and torch-tpu 0.2.0 in theirs. Figures in
 microseconds per op: "host" is the time until the calls have returned, "total" includes one synchronisation after all,
-"sync" one after each. 16 MB copies in GB/s, each result
-dropped before the next; for torch CPU a copy between two tensors.
+"sync" one after each. "part" are the parts of our `a + b` as C++ sees them (csrc/aten/dispatch_parts.h); the floor under
+them is `bench_execute` (bench/02_execute.cc). 16 MB copies in GB/s, each result dropped before the next; for torch CPU a
+copy between two tensors.
 """
 
 import time
@@ -72,6 +73,11 @@ def torch_batches(contender: str, device: str) -> Iterator[Figures]:
     _ = a + b
     wait()
     yield {"first a + b ms": (time.perf_counter() - start) * 1e3}
+    parts = None
+    if contender == OURS:
+        from torch_tpu import _C
+
+        parts = _C.dispatch_parts
     ops: dict[str, Op] = {
         "a + b": lambda: a + b,
         "add_": lambda: total.add_(a),
@@ -88,6 +94,8 @@ def torch_batches(contender: str, device: str) -> Iterator[Figures]:
             result[f"{name} sync us"] = microseconds(op, CALLS, lambda: None, wait)[0]
         result["H2D 16 MB GB/s"] = gigabytes(up, wait)
         result["D2H 16 MB GB/s"] = gigabytes(down, wait)
+        if parts:
+            result |= {f"a + b part: {name} us": value / 1e3 for name, value in parts(2000).items()}
         yield result
 
 

@@ -20,9 +20,10 @@ from typing import Any
 from rivals import ROOT, engine_path
 
 Figures = dict[str, float]
-OURS, TORCH_CPU, RIVAL, JAX = "torchtpu", "torch CPU", "torch-tpu 0.2.0", "JAX jit"
+OURS, FUSED, TORCH_CPU, RIVAL, JAX = "torchtpu", "torchtpu fused", "torch CPU", "torch-tpu 0.2.0", "JAX jit"
 PYTHON = {
     OURS: ROOT / ".venv/bin/python",
+    FUSED: ROOT / ".venv/bin/python",
     RIVAL: ROOT / ".venv-torch-tpu/bin/python",
     JAX: ROOT / ".venv-jax/bin/python",
 }

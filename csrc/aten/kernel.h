@@ -21,6 +21,7 @@ class OpKernel final : public c10::OperatorKernel {
  public:
   explicit OpKernel(Plan plan);
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  const Plan& plan() const { return plan_; }
 
  private:
   // Replaces masks in an index list; true when the whole call was done another way.

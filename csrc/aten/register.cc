@@ -3,6 +3,7 @@
 
 #include <torch/library.h>
 
+#include <map>
 #include <set>
 
 #include "aten/kernel.h"
@@ -21,13 +22,19 @@ std::vector<std::string>& names() {
   static auto* list = new std::vector<std::string>;
   return *list;
 }
+std::map<std::string, const OpKernel*>& kernels() {
+  static auto* map = new std::map<std::string, const OpKernel*>;
+  return *map;
+}
 
 void add(torch::Library& m, std::set<std::string>& seen, Plan plan) {
   const std::string name = plan.name;
   // A kernel written by hand goes before a row; a row of its own before the form that another row implies.
   if (plan.op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !seen.insert(name).second) return;
   names().push_back(name);
-  m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>(std::move(plan))));
+  auto kernel = std::make_unique<OpKernel>(std::move(plan));
+  kernels()[name] = kernel.get();  // lives as long as the registration: for ever
+  m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
 void register_all(torch::Library& m) {
@@ -64,5 +71,9 @@ void register_rows() {
 
 const std::vector<std::string>& row_problems() { return problems(); }
 const std::vector<std::string>& registered_ops() { return names(); }
+const Plan* find_plan(const std::string& name) {
+  auto found = kernels().find(name);
+  return found == kernels().end() ? nullptr : &found->second->plan();
+}
 
 }  // namespace torch_tpu::aten

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "aten/plan.h"
+
 namespace torch_tpu::aten {
 
 // Registers every row with PyTorch, once. Called when the extension module is initialised.
@@ -13,5 +15,7 @@ void register_rows();
 const std::vector<std::string>& row_problems();
 // Every overload that a row serves.
 const std::vector<std::string>& registered_ops();
+// The plan behind a registered overload, or nullptr.
+const Plan* find_plan(const std::string& name);
 
 }  // namespace torch_tpu::aten

@@ -1,5 +1,8 @@
 #include "python/functions.h"
 
+#include <algorithm>
+
+#include "aten/dispatch_parts.h"
 #include "aten/register.h"
 #include "runtime/statistics.h"
 #include "store/background.h"
@@ -34,6 +37,16 @@ PyObject* compile_log(PyObject* const*, Py_ssize_t) {
       return nullptr;
   }
   return list.release();
+}
+
+// {part: nanoseconds}
+PyObject* dispatch_parts(PyObject* const* arguments, Py_ssize_t count) {
+  int64_t calls = 0;
+  if (!expect_count("dispatch_parts", count, 1) || !to_int(arguments[0], &calls)) return nullptr;
+  Ref dict(PyDict_New());
+  for (const auto& [name, value] : aten::dispatch_parts(static_cast<int>(std::max<int64_t>(calls, 1))))
+    if (!set_item(dict, name.c_str(), from(value))) return nullptr;
+  return dict.release();
 }
 
 PyObject* synchronize_compiles(PyObject* const*, Py_ssize_t) {
@@ -109,6 +122,7 @@ PyMethodDef program_functions[] = {
     function<row_problems>("row_problems",
                            "Rows that could not be registered, each with the reason; empty in a good build."),
     function<compile_log>("compile_log", "Every program compiled or loaded from disk, oldest first, as dicts."),
+    function<dispatch_parts>("dispatch_parts", "(calls): where the time of one eager op goes, for bench/."),
     function<synchronize_compiles>("synchronize_compiles", "Waits for the compiles that run in the background."),
     function<totals>("totals", "Running totals of the process."),
     function<fallbacks_by_op>("fallbacks_by_op", "{op: calls that ran on the CPU}."),

@@ -161,7 +161,7 @@ void account_free(BufferValue& value) {
   if (value.bytes >= kLargeValue && !pjrt::abandoned()) d.holders.remove(value);
 }
 
-Status admit(int device, int64_t bytes, const std::string& what) {
+Status admit(int device, int64_t bytes, std::string_view what) {
   Device& d = device_of(device);
   const auto fits = [&] {
     const int64_t limit = d.limit.load(std::memory_order_relaxed);
@@ -176,10 +176,10 @@ Status admit(int device, int64_t bytes, const std::string& what) {
   return out_of_memory(device, bytes, what);
 }
 
-Error out_of_memory(int device, int64_t bytes, const std::string& what) {
+Error out_of_memory(int device, int64_t bytes, std::string_view what) {
   Device& d = device_of(device);
   d.out_of_memory.fetch_add(1, std::memory_order_relaxed);
-  std::string text = what + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) +
+  std::string text = std::string(what) + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) +
                      ", live " + in_words(d.bytes.live()) + ", peak " + in_words(d.bytes.peak.load());
   if (const int64_t limit = memory_limit(device); limit >= 0) text += ", limit " + in_words(limit);
   if (const std::string holders = largest_holders(d); !holders.empty()) text += "; largest: " + holders;

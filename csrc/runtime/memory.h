@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -29,9 +30,9 @@ constexpr int kMaxDevices = 64;
 // limit: runs the reclaimers, waits for outstanding work, looks again once; then kOutOfMemory with asked, live, peak,
 // limit and the largest holders. Costs two atomic loads when there is no limit.
 // Slot locks may be held by the caller: reclaimers must not take any.
-Status admit(int device, int64_t bytes, const std::string& what);
+Status admit(int device, int64_t bytes, std::string_view what);
 // The same text for an out-of-memory report that came from the plugin.
-Error out_of_memory(int device, int64_t bytes, const std::string& what);
+Error out_of_memory(int device, int64_t bytes, std::string_view what);
 // Called to free caches (scalar cache, program cache...). Registered once at start-up.
 void add_reclaimer(std::function<void()> reclaim);
 void run_reclaimers();
