@@ -69,12 +69,14 @@ void walk_frames(Visit visit) {
   Py_XDECREF(frame);
 }
 
-std::string shortened(const char* file) {
-  char buffer[PATH_MAX];
-  if (getcwd(buffer, sizeof buffer) == nullptr) return file;
-  std::string prefix = std::string(buffer) + "/";
-  std::string_view whole(file);
-  return std::string(whole.starts_with(prefix) ? whole.substr(prefix.size()) : whole);
+// Relative to the directory of the first call: asking for the current one costs as much as finding the line.
+std::string_view shortened(const char* file) {
+  static const std::string* const prefix = [] {
+    char buffer[PATH_MAX];
+    return new std::string(getcwd(buffer, sizeof buffer) == nullptr ? "" : std::string(buffer) + "/");
+  }();
+  const std::string_view whole(file);
+  return !prefix->empty() && whole.starts_with(*prefix) ? whole.substr(prefix->size()) : whole;
 }
 
 }  // namespace
@@ -89,7 +91,7 @@ std::string call_site() {
   std::string site;
   walk_frames([&](const char* file, const char*, int line) {
     if (is_internal(file)) return true;
-    site = shortened(file) + ":" + std::to_string(line);
+    site.append(shortened(file)).append(":").append(std::to_string(line));
     return false;
   });
   return site;

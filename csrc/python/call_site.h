@@ -11,7 +11,7 @@ namespace torch_tpu::python {
 // Directories (with a trailing slash) whose frames are skipped.
 void set_internal_directories(std::string torch, std::string ours);
 
-// "dir/model.py:12", relative to the working directory where it lies inside; empty without a Python frame. Takes the
+// "dir/model.py:12", relative to the directory of the first call where it lies inside; empty without a Python frame. Takes the
 // GIL; never raises.
 std::string call_site();
 
