@@ -2,7 +2,7 @@
 
     python tools/test_all.py [--again]
 
-Each shard is one pytest run; its closing line is kept in out/test-all/, so that an interrupted run goes on where it
+Each shard is one command; its closing line is kept in out/test-all/, so that an interrupted run goes on where it
 stopped. When all shards have passed, docs/test_all.md is written: closing lines, date and commit.
 """
 
@@ -14,12 +14,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTEST = ["-m", "pytest", "-q"]
+# By name: arguments for Python, and additions to the environment.
 SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
-    "ops": (["tests/ops"], {}),
-    "models": (["tests/models"], {}),
-    "package": (["tests/package"], {}),
-    "aten": (["tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
-    "plugin": (["tests/plugin"], {}),
+    "ops": ([*PYTEST, "tests/ops"], {}),
+    "models": ([*PYTEST, "tests/models"], {}),
+    "package": ([*PYTEST, "tests/package"], {}),
+    "aten": ([*PYTEST, "tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
+    "plugin": ([*PYTEST, "tests/plugin"], {}),
+    "mutation": (["tools/mutation_test.py"], {}),
 }
 
 
@@ -29,9 +32,10 @@ def run_shard(name: str, folder: Path) -> bool:
     if record.exists():
         print(f"{name}: {record.read_text().strip()} (kept)")
         return True
-    paths, environment = SHARDS[name]
-    command = [sys.executable, "-m", "pytest", "-q", *paths]
-    run = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
+    arguments, environment = SHARDS[name]
+    run = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
     closing = (run.stdout.strip().splitlines() or ["no output"])[-1]
     print(f"{name}: {closing}")
     if run.returncode != 0:

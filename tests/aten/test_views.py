@@ -16,7 +16,11 @@ def test_random_programs_over_aliases(shard):
     """At least 1,000 programs of 5-40 steps per run over at least four aliases of one base."""
     print(f"view fuzz: TORCH_TPU_FUZZ_SEED={SEED}, shard {shard}")
     for i in range(shard, PROGRAMS, SHARDS):
-        Program(SEED * 100_000 + i, torch.device("tpu")).run()
+        program = Program(SEED * 100_000 + i, torch.device("tpu"))
+        try:
+            program.run()
+        except (RuntimeError, IndexError) as error:
+            raise AssertionError(f"{program.trace()}: {error!r}") from error
 
 
 def test_write_through_every_alias_is_seen():
