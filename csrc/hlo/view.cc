@@ -68,6 +68,13 @@ Value reinterpret(Builder& b, Value x, DType dtype) {
   return b.bitcast(b.reshape(x, grouped), {dtype, shape});
 }
 
+// The dtype in which elements of `dtype` that lie in bytes of another one are moved. The embedded engine moves narrow
+// floats as f32 and makes every NaN the same one on the way, which would change the bytes of what is not a float.
+DType carrier(DType dtype) {
+  if (!is_float(dtype) || byte_size(dtype) > 2) return dtype;
+  return byte_size(dtype) == 2 ? DType::kU16 : DType::kU8;
+}
+
 // Puts elements of another dtype back into bytes of base's type; base's bytes behind them stay.
 Value restore(Builder& b, Value base, Value elements) {
   const Value back = reinterpret(b, elements, base.dtype());
@@ -296,21 +303,21 @@ Value read_view(Builder& b, Value base, const ViewSpec& view, ViewRoute* route) 
   const Type type{view.dtype, view.sizes};
   if (!well_formed(b, "read_view", base, view)) return b.zeros({DType::kF32, view.sizes});
   if (element_count(view.sizes) == 0) return b.zeros(type);
-  if (base.dtype() != view.dtype) base = reinterpret(b, base, view.dtype);
+  if (base.dtype() != view.dtype) base = reinterpret(b, base, carrier(view.dtype));
   const auto plan = plan_view(base.shape(), view);
   taken = plan ? route_of(*plan, repeats(view)) : ViewRoute::kGather;
   Value x = base;
   if (taken == ViewRoute::kIdentity || taken == ViewRoute::kReshape) {
     // To the moving dimensions and on to all of them is one reshape, or none.
     taken = base.shape() == view.sizes ? ViewRoute::kIdentity : ViewRoute::kReshape;
-    return resolve_bits(b, b.reshape(base, view.sizes), view);
+    return resolve_bits(b, b.bitcast(b.reshape(base, view.sizes), type), view);
   }
   if (plan) {
     for (const ViewStep& step : plan->steps) x = apply(b, x, step);
   } else {
     x = gather_view(b, base, view);
   }
-  return resolve_bits(b, repeat(b, x, view, moving_dims(view)), view);
+  return resolve_bits(b, b.bitcast(repeat(b, x, view, moving_dims(view)), type), view);
 }
 
 Value write_view(Builder& b, Value base, const ViewSpec& view, Value x, ViewRoute* route) {
@@ -333,7 +340,9 @@ Value write_view(Builder& b, Value base, const ViewSpec& view, Value x, ViewRout
     taken = !sorted ? ViewRoute::kSlices : base.shape() == view.sizes ? ViewRoute::kIdentity : ViewRoute::kReshape;
     return b.transpose(x, order);
   }
-  const Value elements = base.dtype() == view.dtype ? base : reinterpret(b, base, view.dtype);
+  const bool same = base.dtype() == view.dtype;
+  const Value elements = same ? base : reinterpret(b, base, carrier(view.dtype));
+  if (!same) x = b.bitcast(x, {carrier(view.dtype), x.shape()});
   const auto plan = plan_view(elements.shape(), view);
   Value part = last_repetition(b, x, view);
   if (plan) {
@@ -350,7 +359,7 @@ Value write_view(Builder& b, Value base, const ViewSpec& view, Value x, ViewRout
     part = scatter_view(b, elements, view, part);
   }
   if (part.shape() != elements.shape()) part = b.reshape(part, elements.shape());
-  return base.dtype() == view.dtype ? part : restore(b, base, part);
+  return same ? part : restore(b, base, part);
 }
 
 }  // namespace torch_tpu::hlo

@@ -53,9 +53,14 @@ Values triangle(Context& c, const Args& args, bool lower) {
   const int64_t rank = x.value().rank();
   const Type index{DType::kI64, x.value().shape()};
   Expr row{c.b, c.b.iota(index, rank - 2)}, column{c.b, c.b.iota(index, rank - 1)};
-  Expr offset = column - row;
-  const double diagonal = static_cast<double>(args.integer_or(1, 0));
-  return {select(lower ? offset <= diagonal : offset >= diagonal, x, 0.0)};
+  // The diagonal goes to the side where it is not negative: the embedded engine takes column - row >= -1 for false where
+  // both have one element.
+  const auto diagonal = static_cast<double>(args.integer_or(1, 0));
+  if (diagonal < 0)
+    column = column + -diagonal;
+  else
+    row = row + diagonal;
+  return {select(lower ? column <= row : column >= row, x, 0.0)};
 }
 
 // The coordinates of a triangle of a rows x columns matrix, row by row. A row's first element is marked; running counts

@@ -105,3 +105,23 @@ def test_set_and_tied_storages():
     b.set_(a)
     b.add_(1)
     assert a.cpu().tolist() == [1, 2, 3, 4] and b.is_set_to(a)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e5m2])
+def test_a_write_through_a_narrow_float_view_keeps_the_bytes_beside_it(dtype):
+    for make in (lambda v: v[:4].fill_(0), lambda v: v[1::2].fill_(0), lambda v: v[2:3].copy_(v[5:6])):
+        on_cpu = torch.tensor([1, -8, 2**40 + 3])
+        on_tpu = on_cpu.to("tpu")
+        make(on_cpu.view(dtype))
+        make(on_tpu.view(dtype))
+        assert torch.equal(on_tpu.cpu(), on_cpu)
+    second = slice(8 // dtype.itemsize, 16 // dtype.itemsize)
+    assert torch.equal(on_tpu.view(dtype)[second].clone().view(torch.int64).cpu(), on_cpu[1:2])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1, 1), (1, 4), (4, 1), (3, 4)])
+@pytest.mark.parametrize("diagonal", range(-5, 6))
+def test_triangles_on_any_diagonal(shape, diagonal):
+    x = torch.rand(shape) + 1
+    assert torch.equal(x.to("tpu").triu(diagonal).cpu(), x.triu(diagonal))
+    assert torch.equal(x.to("tpu").tril(diagonal).cpu(), x.tril(diagonal))
