@@ -22,6 +22,8 @@ SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "package": ([*PYTEST, "tests/package"], {}),
     "aten": ([*PYTEST, "tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
     "plugin": ([*PYTEST, "tests/plugin"], {}),
+    "examples": ([*PYTEST, "tests/examples"], {}),
+    "fused": ([*PYTEST, "tests/aten", "tests/ops"], {"TORCH_TPU_EAGER_MODE": "fused", "TORCH_TPU_FUSE_AFTER": "3"}),
     "mutation": (["tools/mutation_test.py"], {}),
 }
 
