@@ -4,21 +4,34 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
 
+#include "aten/device.h"
 #include "aten/memory_trace.h"
 #include "fuse/region.h"
 #include "runtime/engine.h"
+#include "runtime/memory.h"
 
 namespace torch_tpu::aten {
+
+namespace {
+// torch.profiler's memory columns: storages as they come and go, whenever their buffers do.
+void report_to_profiler(int device, void* address, int64_t change) {
+  if (!c10::memoryProfilingEnabled()) return;
+  const auto live = static_cast<size_t>(runtime::counters(device).allocated);
+  c10::reportMemoryUsageToProfiler(address, change, live, live, make_device(device));
+}
+}  // namespace
 
 at::DataPtr allocate_slot(int device, size_t bytes) {
   auto* slot = new runtime::Slot(device, static_cast<int64_t>(bytes));
   trace_allocation(device, slot->address(), slot->bytes());
+  report_to_profiler(device, slot->address(), slot->bytes());
   return {slot->address(), slot, &delete_slot, at::Device(at::kPrivateUse1, static_cast<c10::DeviceIndex>(device))};
 }
 
 void delete_slot(void* context) {
   auto* slot = static_cast<runtime::Slot*>(context);
   trace_free(slot->device(), slot->address(), slot->bytes());
+  report_to_profiler(slot->device(), slot->address(), -slot->bytes());
   delete slot;
 }
 

@@ -247,6 +247,7 @@ Blueprint Region::blueprint(const Wiring& w) const {
     b.elements = std::max(b.elements, r.step->elements);
     for (const hlo::Type& type : r.step->function->results) b.all_elements += element_count(type.shape);
     distinct.insert(r.step->function->text);
+    b.names.push_back(r.step->name);
   }
   b.distinct_steps = static_cast<int>(distinct.size());
   for (size_t place : w.external) b.composition.parameters.push_back(values_[place]->type);
@@ -273,7 +274,7 @@ Blueprint Region::blueprint(const Wiring& w) const {
 }
 
 // False if nothing has run: then the steps may be tried one by one.
-bool Region::run_joint(const Joint& joint, const Wiring& w) {
+bool Region::run_joint(Joint& joint, const Wiring& w) {
   std::vector<PJRT_Buffer*> arguments, outputs;
   std::vector<int64_t> kept;
   for (size_t place : w.external) {
@@ -303,6 +304,7 @@ bool Region::run_joint(const Joint& joint, const Wiring& w) {
   }
   runtime::totals().donations += donations;
   ++runtime::totals().joint_executions;
+  joint.runs.fetch_add(1, std::memory_order_relaxed);
   // Before the results are counted as memory: what was overwritten is gone.
   for (const Recorded& recorded : steps_)
     for (size_t i = recorded.inputs; i < recorded.outputs; ++i) values_[i] = {};

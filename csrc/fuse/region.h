@@ -43,7 +43,7 @@ class Region final : public runtime::Debtor {
   void run_all();
   Wiring wire() const;
   Blueprint blueprint(const Wiring& wiring) const;
-  bool run_joint(const Joint& joint, const Wiring& wiring);
+  bool run_joint(Joint& joint, const Wiring& wiring);
   void run_steps();
   void run_step(const Recorded& recorded);
   void fail(const runtime::ValueRef& value, const Error& error);

@@ -55,6 +55,10 @@ struct Known {
   JointRef joint = std::make_shared<Joint>();
   int64_t runs = 0, compile_at = 0;
   uint64_t used = 0;
+  // From the second run on:
+  std::vector<const char*> names;
+  int64_t results = 0;
+  bool worth = true;
 };
 
 struct HashOf {
@@ -117,7 +121,10 @@ JointRef find_joint(const RegionKey& key, int device, const std::function<Bluepr
     std::lock_guard lock(t.mutex);
     if (t.known.size() > kKept) t.evict();
     Known& known = t.known[hash];
-    if (known.key != key) known = Known{key};  // new, or two keys of one hash: the later one stays
+    if (known.key != key) {  // new, or two keys of one hash: the later one stays
+      known = Known();
+      known.key = key;
+    }
     known.used = ++t.clock;
     ++known.runs;
     joint = known.joint;
@@ -128,13 +135,57 @@ JointRef find_joint(const RegionKey& key, int device, const std::function<Bluepr
   if (!try_disk && !compile) return joint;
   auto plan = std::make_shared<const Blueprint>(blueprint());
   if (try_disk) {
-    if (!worth_it(*plan)) return joint;
+    const bool worth = worth_it(*plan);
     std::lock_guard lock(t.mutex);
-    if (auto place = t.known.find(hash); place != t.known.end() && place->second.joint == joint)
-      place->second.compile_at = compile_at(*plan);
+    if (auto place = t.known.find(hash); place != t.known.end() && place->second.joint == joint) {
+      Known& known = place->second;
+      known.names = plan->names;
+      known.results = static_cast<int64_t>(plan->composition.results.size());
+      known.worth = worth;
+      if (worth) known.compile_at = compile_at(*plan);
+    }
+    if (!worth) return joint;
   }
   store::background::enqueue([joint, plan, device, try_disk] { build(joint, plan, device, /*cached_only=*/try_disk); });
   return joint;
+}
+
+namespace {
+
+std::string in_words(const std::vector<const char*>& names) {
+  constexpr size_t kShown = 4;
+  std::string text = std::to_string(names.size()) + " ops: ";
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool shown = i < kShown || i + 1 == names.size();
+    if (shown) text += (i > 0 ? ", " : "") + std::string(names[i]);
+    if (i == kShown && !shown) text += ", ...";
+  }
+  return text;
+}
+
+std::string state_of(const Known& known) {
+  if (known.joint->ready.load()) return "one program";
+  if (known.names.empty()) return "new";
+  if (!known.worth) return "not worth a program of its own";
+  if (known.runs < known.compile_at) return "compiles at run " + std::to_string(known.compile_at);
+  return "compiling, or its compile failed";
+}
+
+}  // namespace
+
+std::vector<RegionReport> region_reports() {
+  Table& t = table();
+  std::vector<RegionReport> reports;
+  {
+    std::lock_guard lock(t.mutex);
+    for (const auto& [hash, known] : t.known)
+      reports.push_back({known.names.empty() ? "seen once" : in_words(known.names),
+                         static_cast<int64_t>(known.names.size()), known.runs, known.joint->runs.load(), known.results,
+                         state_of(known)});
+  }
+  std::sort(reports.begin(), reports.end(),
+            [](const RegionReport& a, const RegionReport& b) { return a.runs * a.steps > b.runs * b.steps; });
+  return reports;
 }
 
 size_t known_regions() {

@@ -4,6 +4,7 @@
 
 #include "aten/dispatch_parts.h"
 #include "aten/register.h"
+#include "fuse/regions.h"
 #include "runtime/statistics.h"
 #include "store/background.h"
 #include "store/program_store.h"
@@ -33,6 +34,20 @@ PyObject* compile_log(PyObject* const*, Py_ssize_t) {
         !set_item(row, "key", from(record.key)) || !set_item(row, "seconds", from(record.seconds)) ||
         !set_item(row, "from_disk", from(record.from_disk)) || !set_item(row, "background", from(record.background)) ||
         !set_item(row, "text_bytes", from(record.text_bytes)) || !set_item(row, "when", from(record.when)) || !list ||
+        PyList_Append(list.get(), row.get()) != 0)
+      return nullptr;
+  }
+  return list.release();
+}
+
+// [{"ops", "steps", "runs", "joint", "results", "state"}], the busiest first.
+PyObject* region_reports(PyObject* const*, Py_ssize_t) {
+  Ref list(PyList_New(0));
+  for (const fuse::RegionReport& report : fuse::region_reports()) {
+    Ref row(PyDict_New());
+    if (!set_item(row, "ops", from(report.ops)) || !set_item(row, "steps", from(report.steps)) ||
+        !set_item(row, "runs", from(report.runs)) || !set_item(row, "joint", from(report.joint)) ||
+        !set_item(row, "results", from(report.results)) || !set_item(row, "state", from(report.state)) || !list ||
         PyList_Append(list.get(), row.get()) != 0)
       return nullptr;
   }
@@ -122,6 +137,7 @@ PyMethodDef program_functions[] = {
     function<row_problems>("row_problems",
                            "Rows that could not be registered, each with the reason; empty in a good build."),
     function<compile_log>("compile_log", "Every program compiled or loaded from disk, oldest first, as dicts."),
+    function<region_reports>("region_reports", "The regions of recorded ops, the busiest first, as dicts."),
     function<dispatch_parts>("dispatch_parts", "(calls): where the time of one eager op goes, for bench/."),
     function<synchronize_compiles>("synchronize_compiles", "Waits for the compiles that run in the background."),
     function<totals>("totals", "Running totals of the process."),

@@ -304,6 +304,17 @@ def test_profiler_ranges_contain_their_ops() -> None:
     assert any(e.key == "aten::mm" and e.count == 3 for e in profiler.key_averages())
 
 
+def test_profiler_counts_device_memory() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        x = torch.ones(64, 64, device="tpu") @ torch.ones(64, 64, device="tpu")
+        del x
+    rows = {e.key: e for e in profiler.key_averages()}
+    assert rows["aten::mm"].self_device_memory_usage == 4 * 64 * 64
+    assert rows["[memory]"].self_device_memory_usage < 0  # what was freed
+
+
 def test_legacy_profiler_gives_device_times() -> None:
     x = torch.ones(256, 256, device="tpu")
     with torch.autograd.profiler.profile(use_device="tpu") as profiler, torch.profiler.record_function("range"):

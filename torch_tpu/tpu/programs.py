@@ -41,6 +41,19 @@ def synchronize_compiles() -> None:
     _C.synchronize_compiles()
 
 
+def explain_regions(limit: int = 20) -> str:
+    """A table of the regions that were recorded (by list ops and in the fused eager mode), the busiest first: how often
+    each came by, how often it ran as one program, how many tensors it gives, what becomes of it, and its ops."""
+    rows = _C.region_reports()[:limit]
+    if not rows:
+        return "nothing has been recorded yet"
+    lines = [f"{'runs':>8} {'as one':>8} {'results':>8}  state / ops"]
+    for row in rows:
+        lines.append(f"{row['runs']:>8} {row['joint']:>8} {row['results']:>8}  {row['state']}")
+        lines.append(f"{'':28}{row['ops']}")
+    return "\n".join(lines)
+
+
 def explain_last_compile() -> str:
     """One sentence about the newest entry of :func:`compile_log`."""
     log = _C.compile_log()
