@@ -131,9 +131,13 @@ bench-setup: build
 	.venv-torch-tpu/bin/python -m pip -q install torch==2.13.0 numpy==2.4.6 xla-cpu-pjrt==0.0.1
 	.venv-torch-tpu/bin/python -m pip -q install torch-tpu==0.2.0
 
-bench: bench-setup
-	$(PY) bench/rivals.py eager > docs/figures/eager.jsonl
-	$(PY) bench/rivals.py train > docs/figures/train.jsonl
+bench: bench-setup cpp-built
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -B build-tests -DTORCH_TPU_BENCH=ON > /dev/null
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build-tests --target bench_execute -- --quiet
+	$(PY) bench/01_dispatch.py > docs/figures/dispatch.jsonl
+	build-tests/bench_execute >> docs/figures/dispatch.jsonl
+	$(PY) bench/03_train_step.py --model mlp > docs/figures/train_step.jsonl
+	$(PY) bench/03_train_step.py --model block >> docs/figures/train_step.jsonl
 	$(PY) bench/06_cold_start.py > docs/figures/cold_start.jsonl
 
 docs: build
