@@ -15,13 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = ["-m", "pytest", "-q"]
+PLUGIN = ROOT / "build-tests/tests/plugin/libtorch_tpu_test_plugin.so"
 # By name: arguments for Python, and additions to the environment.
 SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "ops": ([*PYTEST, "tests/ops"], {}),
     "models": ([*PYTEST, "tests/models"], {}),
     "package": ([*PYTEST, "tests/package"], {}),
     "aten": ([*PYTEST, "tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
-    "plugin": ([*PYTEST, "tests/plugin"], {}),
+    "plugin": ([*PYTEST, "tests/plugin"], {"TORCH_TPU_TEST_PLUGIN_LIBRARY": str(PLUGIN)}),
     "examples": ([*PYTEST, "tests/examples"], {}),
     "fused": ([*PYTEST, "tests/aten", "tests/ops"], {"TORCH_TPU_EAGER_MODE": "fused", "TORCH_TPU_FUSE_AFTER": "3"}),
     "mutation": (["tools/mutation_test.py"], {}),

@@ -33,12 +33,16 @@ Inference infer(const Call& call);
 // and its first call imports 500 modules.
 at::Tensor dense_like(const at::Tensor& t, at::ScalarType dtype);
 
+// What an elementwise op over these operands gives on meta tensors: broadcast, laid out as TensorIterator does.
+at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype);
+
 // Inference of ours for ops without a meta kernel; nullptr if there is none. `stack` holds meta arguments of the
 // functional form; the results are meta tensors.
 using OwnInference = void (*)(torch::jit::Stack* stack);
 OwnInference own_inference(const std::string& functional_name);
-// The parts of its table in own_inference_indexing.cc and own_inference_products.cc.
+// The parts of its table in own_inference_indexing.cc, own_inference_products.cc and own_inference_sampling.cc.
 const std::map<std::string, OwnInference>& indexing_inference();
 const std::map<std::string, OwnInference>& product_inference();
+const std::map<std::string, OwnInference>& sampling_inference();
 
 }  // namespace torch_tpu::aten

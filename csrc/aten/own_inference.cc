@@ -243,15 +243,6 @@ void dropout(Stack* stack) {
 
 // --- small ops ---
 
-// PyTorch's own strides for an elementwise result.
-at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype) {
-  at::TensorIteratorConfig config;
-  config.add_owned_output(at::Tensor());
-  for (const at::Tensor& t : operands) config.add_const_input(t);
-  config.check_all_same_dtype(false).check_all_same_device(false).declare_static_dtype_and_device(dtype, at::kMeta);
-  return config.build().output();
-}
-
 // (condition, self, other)
 void where(Stack* stack) {
   const at::Tensor condition = (*stack)[0].toTensor(), self = (*stack)[1].toTensor(), other = (*stack)[2].toTensor();
@@ -266,6 +257,10 @@ void masked_fill(Stack* stack) {
   const at::Tensor self = (*stack)[0].toTensor(), mask = (*stack)[1].toTensor();
   TORCH_CHECK(mask.scalar_type() == at::kBool, "masked_fill_ only supports boolean masks, but got mask with dtype ",
               mask.scalar_type());
+  if (const c10::IValue& value = (*stack)[2]; value.isTensor())
+    TORCH_CHECK(value.toTensor().dim() == 0,
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", value.toTensor().dim(),
+                " dimension(s).");
   stack->clear();
   stack->emplace_back(elementwise({self, mask}, self.scalar_type()));
 }
@@ -355,6 +350,15 @@ void with_sizes(Stack* stack) {
 
 }  // namespace
 
+// PyTorch's own strides for an elementwise result.
+at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype) {
+  at::TensorIteratorConfig config;
+  config.add_owned_output(at::Tensor());
+  for (const at::Tensor& t : operands) config.add_const_input(t);
+  config.check_all_same_dtype(false).check_all_same_device(false).declare_static_dtype_and_device(dtype, at::kMeta);
+  return config.build().output();
+}
+
 at::Tensor dense_like(const at::Tensor& t, at::ScalarType dtype) {
   const bool keep = t.is_non_overlapping_and_dense();
   const std::vector<int64_t> strides = keep ? t.strides().vec() : at::infer_dense_strides(t.sizes(), t.strides());
@@ -419,7 +423,7 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::_cummax_helper", &no_results},
       {"aten::_cummin_helper", &no_results},
   };
-  for (const auto* part : {&table, &indexing_inference(), &product_inference()}) {
+  for (const auto* part : {&table, &indexing_inference(), &product_inference(), &sampling_inference()}) {
     if (auto found = part->find(functional_name); found != part->end()) return found->second;
   }
   return nullptr;

@@ -81,6 +81,8 @@ void roll(Stack* stack) {
     TORCH_CHECK(shifts.size() == dims.size(), "shifts and dimensions must align. shifts: ", shifts.size(),
                 ", dims:", dims.size());
   }
+  TORCH_CHECK_INDEX(self.dim() > 0 || dims.empty(), "Dimension specified as ", dims.empty() ? 0 : dims[0],
+                    " but tensor has no dimensions");
   for (int64_t dim : dims) at::maybe_wrap_dim(dim, self.dim());
   stack->clear();
   stack->emplace_back(at::empty_like(self, at::MemoryFormat::Contiguous));

@@ -109,13 +109,47 @@ void softmax(Stack* stack) {
   replace(stack, std::move(result));
 }
 
+// (x [T, N, I], h0 [N, H], c0, w_ih, w_hh, b_ih, b_hh, reverse, keep)
+void lstm_layer(Stack* stack) {
+  const Tensor x = tensor(stack, 0), h0 = tensor(stack, 1);
+  const bool keep = (*stack)[8].toBool();
+  const int64_t width = h0.size(1);
+  auto over_time = [&](int64_t last) { return at::empty({x.size(0), h0.size(0), last}, x.options()); };
+  stack->clear();
+  stack->emplace_back(over_time(width));
+  for (int i = 0; i < 2; ++i) stack->emplace_back(at::empty(h0.sizes(), h0.options()));
+  stack->emplace_back(keep ? over_time(width * 4) : Tensor());
+  stack->emplace_back(keep ? over_time(width) : Tensor());
+}
+
+// (grad_output?, grad_h?, grad_c?, x, h0, c0, w_ih, w_hh, gates, cells, reverse, mask): gradients of x, h0, c0, w_ih,
+// w_hh and the two biases.
+void lstm_layer_backward(Stack* stack) {
+  const auto mask = (*stack)[11].toBoolList().vec();
+  std::vector<Tensor> like;
+  for (size_t i = 3; i < 8; ++i) like.push_back(tensor(stack, i));
+  const int64_t gates = like[4].size(0);
+  stack->clear();
+  for (size_t i = 0; i < like.size(); ++i)
+    stack->emplace_back(mask[i] ? at::empty(like[i].sizes(), like[i].options()) : Tensor());
+  for (size_t i = 5; i < 7; ++i) stack->emplace_back(mask[i] ? at::empty({gates}, like[4].options()) : Tensor());
+}
+
 }  // namespace
 
 const std::map<std::string, OwnInference>& product_inference() {
   static const std::map<std::string, OwnInference> table = {
-      {"aten::mm", &mm},           {"aten::bmm", &bmm},       {"aten::mv", &mv},
-      {"aten::dot", &dot},         {"aten::vdot", &dot},      {"aten::addmm", &addmm},
-      {"aten::baddbmm", &baddbmm}, {"aten::addbmm", &addbmm}, {"aten::_softmax", &softmax<&at::meta::_softmax>},
+      {"aten::mm", &mm},
+      {"aten::bmm", &bmm},
+      {"aten::mv", &mv},
+      {"aten::dot", &dot},
+      {"aten::vdot", &dot},
+      {"aten::addmm", &addmm},
+      {"aten::baddbmm", &baddbmm},
+      {"aten::addbmm", &addbmm},
+      {"aten::_softmax", &softmax<&at::meta::_softmax>},
+      {"tpu::lstm_layer", &lstm_layer},
+      {"tpu::lstm_layer_backward", &lstm_layer_backward},
   };
   return table;
 }

@@ -27,17 +27,27 @@ std::map<std::string, const OpKernel*>& kernels() {
   return *map;
 }
 
-void add(torch::Library& m, std::set<std::string>& seen, Plan plan) {
+// Rows of PyTorch's ops and of our own ("tpu::"). Leaked, as TORCH_LIBRARY_IMPL's are.
+torch::Library& library_of(const std::string& name) {
+  static auto* libraries = new std::map<std::string, torch::Library*>;
+  const std::string space = name.substr(0, name.find("::"));
+  torch::Library*& library = (*libraries)[space];
+  if (library == nullptr)
+    library = new torch::Library(torch::Library::IMPL, space, c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  return *library;
+}
+
+void add(std::set<std::string>& seen, Plan plan) {
   const std::string name = plan.name;
   // A kernel written by hand goes before a row; a row of its own before the form that another row implies.
   if (plan.op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !seen.insert(name).second) return;
   names().push_back(name);
   auto kernel = std::make_unique<OpKernel>(std::move(plan));
   kernels()[name] = kernel.get();  // lives as long as the registration: for ever
-  m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  library_of(name).impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
 }
 
-void register_all(torch::Library& m) {
+void register_all() {
   std::set<std::string> seen;
   std::vector<std::pair<const ops::Row*, Plan>> bases;
   for (const ops::Row& row : ops::table()) {
@@ -47,26 +57,25 @@ void register_all(torch::Library& m) {
       problems().push_back(problem);
       continue;
     }
-    add(m, seen, *plan);
+    add(seen, *plan);
     bases.emplace_back(&row, std::move(*plan));
   }
   for (const auto& [row, plan] : bases)
-    for (Plan& variant : plans_of_variants(*row, plan)) add(m, seen, std::move(variant));
+    for (Plan& variant : plans_of_variants(*row, plan)) add(seen, std::move(variant));
 }
 
 }  // namespace
 
 void register_rows() {
   // Not a TORCH_LIBRARY_IMPL block: rows are built from tables of other files, whose initialisers may run later than
-  // this file's. Leaked, as those blocks are.
-  static auto* library = [] {
-    auto* l = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-    register_all(*l);
+  // this file's.
+  static const bool once = [] {
+    register_all();
     // Under memory pressure the cached numbers go; programs stay, they cost no device memory worth their compile.
     runtime::add_reclaimer(&clear_scalar_cache);
-    return l;
+    return true;
   }();
-  static_cast<void>(library);
+  static_cast<void>(once);
 }
 
 const std::vector<std::string>& row_problems() { return problems(); }

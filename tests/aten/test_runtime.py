@@ -170,6 +170,28 @@ def test_index_out_of_range_is_reported_once_at_the_next_read():
     assert (x + 1).sum().item() == 10  # the device is usable, the error was raised once
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d: torch.multinomial(torch.ones(2, device=d), 3),
+        lambda d: torch.multinomial(torch.ones(2, device=d), 0),
+        lambda d: torch.multinomial(torch.ones(2, 2, 2, device=d), 1),
+        lambda d: torch.multinomial(torch.ones(2, dtype=torch.int64, device=d), 1),
+        lambda d: torch.complex(torch.ones(2, device=d), torch.ones(2, dtype=torch.float64, device=d)),
+        lambda d: torch.complex(torch.ones(2, device=d), torch.ones(2, dtype=torch.int32, device=d)),
+        lambda d: torch.ones((), device=d).roll(1, 0),
+        lambda d: torch.ones(3, device=d).masked_fill_(torch.ones(3, device=d) > 0, torch.ones(1, device=d)),
+        lambda d: torch.ones(3, device=d).masked_scatter_(torch.ones(3, device=d), torch.ones(3, device=d)),
+    ],
+)
+def test_what_the_cpu_refuses_is_refused_in_its_words(call):
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        call("cpu")
+    with pytest.raises(expected.type) as found:
+        call("tpu")
+    assert str(found.value).splitlines()[0] == str(expected.value).splitlines()[0]
+
+
 def test_errors_are_pytorchs():
     a, b = torch.ones(2, 3, device="tpu"), torch.ones(4, device="tpu")
     with pytest.raises(RuntimeError, match="must match the size of tensor b"):
