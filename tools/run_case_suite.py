@@ -29,7 +29,6 @@ EXPECTED_FAILURES = {
     "S11": RANKS,
     "S16": RANKS + " and " + COMPILE,
     "S17": COMPILE,
-    "S19": "timing: small recurrent steps wait for the engine's thread pool (docs/results.md)",
 }
 # May pass or fail with the load of the machine: reported, never judged.
 TIMING = {"S17", "S18", "S19", "R15"}
