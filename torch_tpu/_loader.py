@@ -134,8 +134,16 @@ def _register() -> None:
     torch.set_autocast_dtype("tpu", torch.bfloat16)
     _set_checkpoint_device()
     patches.apply()
+    _decompose_when_traced()
     # Runs late, because it is registered early: users' own exit handlers may still use the device.
     atexit.register(_C.shutdown)
+
+
+def _decompose_when_traced() -> None:
+    """Tracers decompose aten::lstm as on other devices, although this one has a kernel of its own (csrc/aten/lstm.cc)."""
+    lstm = torch.ops.aten.lstm.input
+    for key in (torch._C.DispatchKey.AutogradPrivateUse1, torch._C.DispatchKey.PrivateUse1):
+        lstm.py_impl(key)(lstm.decompose)
 
 
 def _load_device_module() -> ModuleType:

@@ -152,11 +152,6 @@ def test_lstm_under_transforms():
     def loss(x, *rest):
         return apply(x, *rest)[0].square().sum()
 
-    def forward_mode(x, *rest):
-        with torch.autograd.forward_ad.dual_level():
-            dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
-            return torch.autograd.forward_ad.unpack_dual(apply(dual, *rest)[0]).tangent
-
     def batched(x, *rest):
         x = x.clone().requires_grad_()
         out = apply(x, *rest)[0]
@@ -170,6 +165,22 @@ def test_lstm_under_transforms():
     for name, transform in transforms.items():
         actual, expected = transform(*leaves).cpu(), transform(*cpu)
         torch.testing.assert_close(actual, expected, msg=lambda text, name=name: f"{name}: {text}")
+    # PyTorch's cell for accelerators has no forward derivative, and says so.
+    with pytest.raises(NotImplementedError, match="forward AD"):
+        torch.func.jvp(lambda x: apply(x, *leaves[1:])[0], leaves[:1], (torch.ones_like(leaves[0]),))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward AD"):
+        apply(torch.autograd.forward_ad.make_dual(leaves[0], torch.ones_like(leaves[0])), *leaves[1:])
+
+
+def test_lstm_exports_as_on_the_cpu():
+    torch.manual_seed(0)
+    module, x = torch.nn.LSTM(5, 6), torch.randn(4, 3, 5)
+    graphs = []
+    for device in ("cpu", "tpu"):
+        program = torch.export.export(module.to(device), (x.to(device),)).run_decompositions()
+        graphs.append([str(node.target) for node in program.graph.nodes if node.op == "call_function"])
+    assert graphs[0] == graphs[1] and "aten.lstm.input" not in graphs[1]
+    torch.testing.assert_close(program.module()(x.to("tpu"))[0], module(x.to("tpu"))[0], rtol=1e-4, atol=1e-5)
     # As on CUDA, whose cell is the same op: PyTorch has no forward derivative of it.
     with pytest.raises(NotImplementedError, match="forward AD with _thnn_fused_lstm_cell"):
         forward_mode(*leaves)
