@@ -2,8 +2,9 @@
 
     python tools/test_all.py [--again]
 
-Each shard is one command; its closing line is kept in out/test-all/, so that an interrupted run goes on where it
-stopped. When all shards have passed, docs/test_all.md is written: closing lines, date and commit.
+Each shard is one command; its closing line is kept in out/test-all/ with the commit that it ran on, so that an
+interrupted run goes on where it stopped. When all shards have passed, docs/test_all.md is written: closing lines, date
+and commits.
 """
 
 import argparse
@@ -29,6 +30,12 @@ SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
 }
 
 
+def commit() -> str:
+    """The checkout's commit, abbreviated."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def run_shard(name: str, folder: Path) -> bool:
     """Runs one shard unless it passed before; prints and keeps its closing line."""
     record = folder / f"{name}.txt"
@@ -44,7 +51,7 @@ def run_shard(name: str, folder: Path) -> bool:
     if run.returncode != 0:
         print(run.stdout[-5000:], run.stderr[-2000:], file=sys.stderr)
         return False
-    record.write_text(closing + "\n")
+    record.write_text(f"{closing} ({commit()})\n")
     return True
 
 
@@ -59,13 +66,10 @@ def main() -> int:
             record.unlink()
     if not all([run_shard(name, folder) for name in SHARDS]):
         return 1
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
     lines = [f"- {name}: {(folder / f'{name}.txt').read_text().strip()}" for name in SHARDS]
     day = datetime.date.today().isoformat()
     (ROOT / "docs" / "test_all.md").write_text(
-        f"# make test-all\n\n{day}, commit {commit}\n\n" + "\n".join(lines) + "\n"
+        f"# make test-all\n\n{day}, commit {commit()}\n\n" + "\n".join(lines) + "\n"
     )
     return 0
 
