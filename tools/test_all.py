@@ -25,7 +25,7 @@ SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "aten": ([*PYTEST, "tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
     "plugin": ([*PYTEST, "tests/plugin"], {"TORCH_TPU_TEST_PLUGIN_LIBRARY": str(PLUGIN)}),
     "examples": ([*PYTEST, "tests/examples"], {}),
-    "fused": ([*PYTEST, "tests/aten", "tests/ops"], {"TORCH_TPU_EAGER_MODE": "fused", "TORCH_TPU_FUSE_AFTER": "3"}),
+    "fused": ([*PYTEST, "tests/aten"], {"TORCH_TPU_EAGER_MODE": "fused", "TORCH_TPU_FUSE_AFTER": "3"}),
     "mutation": (["tools/mutation_test.py"], {}),
 }
 
