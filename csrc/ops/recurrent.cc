@@ -206,16 +206,18 @@ Values lstm_layer_backward(Context& c, const Args& args) {
   const Type state{wider, args.tensor(4).shape()};
   auto initial = [&](Value grad) { return grad ? c.b.convert(grad, wider) : c.b.zeros(state); };
   Value grads = args.tensor(0) ? c.b.convert(args.tensor(0), wider) : Value();
-  // Each step's shares give way to its gradient.
-  Values done = back.run({initial(args.tensor(1)), initial(args.tensor(2)), shares}, [&](Value k, const Values& s) {
+  // Each step's shares give way to its gradient, but not to a rounded one: the engine would copy them all every time.
+  const bool in_place = dtype == wider;
+  Value sums_grads = in_place ? shares : c.b.zeros({dtype, shares.shape()});
+  Values done = back.run({initial(args.tensor(1)), initial(args.tensor(2)), sums_grads}, [&](Value k, const Values& s) {
     Expr hidden(c.b, s[0]);
     if (grads) hidden = hidden + back.at(grads, k);
     Expr cell = Expr(c.b, s[1]) + hidden * back.at(through, k);
-    Expr sum = back.at(s[2], k) * hidden.with(c.b.concatenate({cell, cell, cell, hidden}, 1));
-    return Values{product(c, sum.to(dtype), w_hh, 1, 0), cell * back.at(f, k), back.put(s[2], sum, k)};
+    Expr sum = back.at(in_place ? s[2] : shares, k) * hidden.with(c.b.concatenate({cell, cell, cell, hidden}, 1));
+    sum = sum.to(dtype);
+    return Values{product(c, sum, w_hh, 1, 0), cell * back.at(f, k), back.put(s[2], sum, k)};
   });
-  Value wide_gates = rows_of(c, done[2]);
-  Value gates = c.b.convert(wide_gates, dtype);
+  Value gates = rows_of(c, done[2]);
   auto wanted = [&](size_t k) { return c.out(k).dtype != DType::kInvalid; };
   Values results(7);
   if (wanted(0)) results[0] = c.b.reshape(product(c, gates, args.tensor(6), 1, 0), x.shape());
@@ -224,7 +226,7 @@ Values lstm_layer_backward(Context& c, const Args& args) {
   if (wanted(3)) results[3] = product(c, gates, rows_of(c, x), 0, 0);
   if (wanted(4)) results[4] = product(c, gates, rows_of(c, steps.before((o * t).to(dtype), args.tensor(4))), 0, 0);
   for (size_t k : {5, 6})
-    if (wanted(k)) results[k] = c.b.reduce_sum(wide_gates, {0});
+    if (wanted(k)) results[k] = c.b.reduce_sum(gates, {0});
   for (Value& result : results)
     if (result) result = c.b.convert(result, dtype);
   return results;
