@@ -53,8 +53,8 @@ Values triangle(Context& c, const Args& args, bool lower) {
   const int64_t rank = x.value().rank();
   const Type index{DType::kI64, x.value().shape()};
   Expr row{c.b, c.b.iota(index, rank - 2)}, column{c.b, c.b.iota(index, rank - 1)};
-  // The diagonal goes to the side where it is not negative: the embedded engine takes column - row >= -1 for false where
-  // both have one element.
+  // The diagonal goes to the side where it is not negative: the embedded engine takes column - row >= -1 for false
+  // where both have one element.
   const auto diagonal = static_cast<double>(args.integer_or(1, 0));
   if (diagonal < 0)
     column = column + -diagonal;

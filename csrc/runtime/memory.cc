@@ -179,8 +179,8 @@ Status admit(int device, int64_t bytes, std::string_view what) {
 Error out_of_memory(int device, int64_t bytes, std::string_view what) {
   Device& d = device_of(device);
   d.out_of_memory.fetch_add(1, std::memory_order_relaxed);
-  std::string text = std::string(what) + ": out of memory on tpu:" + std::to_string(device) + ", asked " + in_words(bytes) +
-                     ", live " + in_words(d.bytes.live()) + ", peak " + in_words(d.bytes.peak.load());
+  std::string text = std::string(what) + ": out of memory on tpu:" + std::to_string(device) + ", asked " +
+                     in_words(bytes) + ", live " + in_words(d.bytes.live()) + ", peak " + in_words(d.bytes.peak.load());
   if (const int64_t limit = memory_limit(device); limit >= 0) text += ", limit " + in_words(limit);
   if (const std::string holders = largest_holders(d); !holders.empty()) text += "; largest: " + holders;
   return {ErrorCode::kOutOfMemory, std::move(text)};
