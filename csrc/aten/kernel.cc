@@ -203,7 +203,8 @@ void Submission::wrap_fresh(Results& results) {
 // Index checks and debug waits; no slot is locked any more.
 void Submission::finish() {
   if (entry_.flag_output >= 0) {
-    runtime::watch_flag(std::move(outputs_[entry_.flag_output]), call_.plan->name, runtime::hooks::call_site());
+    runtime::watch_flag(std::move(outputs_[entry_.flag_output]), call_.plan->name, runtime::hooks::call_site(),
+                        call_.plan->row->check_sentence);
     if (index_check() == IndexCheck::kCall) check(runtime::check_flags(device_, /*wait=*/true));
   }
   if (debug_mode()) synchronize_device(device_);

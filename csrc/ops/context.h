@@ -120,8 +120,9 @@ class Context {
   // Philox blocks that this call uses; 0: one for every four elements of the largest result or written argument.
   int64_t random_blocks = 0;
 
-  // Reports that `bad` (bool, any shape) must be all false: an index out of range. Collected into one word per
-  // program; whether and when the user sees the error is the runtime's business. Only when `index_checks` is set.
+  // Reports that `bad` (bool, any shape) must be all false: an index out of range, or what Row::checking says.
+  // Collected into one word per program; whether and when the user sees the error is the runtime's business. Only when
+  // `index_checks` is set.
   void check_index(Value bad);
   bool index_checks = false;
   Values bad_indices;  // rank-0 bools gathered by check_index

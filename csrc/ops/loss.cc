@@ -98,6 +98,7 @@ Expr soft_margin_derivative(Expr x, Expr y, double) {
 // (self, target, weight, reduction). Logs are clamped at -100, as in PyTorch.
 Values binary_cross_entropy(Context& c, const Args& args) {
   auto [x, y] = pair(c, args, 0, 1);
+  c.check_index(!((x >= 0.0) & (x <= 1.0)));
   Expr terms = (y - 1.0) * max(log1p(-x), -100.0) - y * max(log(x), -100.0);
   if (args.tensor(2)) terms = terms * x.with(as(c, args.tensor(2), x.dtype(), x.value().shape()));
   return {reduced(c, terms, args.integer_or(3, kMean))};
@@ -307,7 +308,8 @@ void add_loss_rows(Rows& rows) {
   rows.push_back({"aten::huber_loss_backward", elementwise_gradient(huber_derivative)});
   rows.push_back({"aten::soft_margin_loss", elementwise(soft_margin)});
   rows.push_back({"aten::soft_margin_loss_backward", elementwise_gradient(soft_margin_derivative)});
-  rows.push_back({"aten::binary_cross_entropy", binary_cross_entropy});
+  rows.push_back(Row{"aten::binary_cross_entropy", binary_cross_entropy}.checking(
+      "all elements of input should be between 0 and 1"));
   rows.push_back({"aten::binary_cross_entropy_backward", binary_cross_entropy_backward});
   rows.push_back({"aten::binary_cross_entropy_with_logits", binary_cross_entropy_with_logits});
   for (const char* name : {"aten::nll_loss_forward", "aten::nll_loss2d_forward"})

@@ -30,6 +30,8 @@ struct Row {
   int random_when = -1;
   // Calls Context::check_index.
   bool checks_index = false;
+  // What a failed check says (RuntimeError); null: an index out of range (IndexError).
+  const char* check_sentence = nullptr;
   // All operands and results broadcast to one shape and no dimension has a meaning (may be collapsed in the key).
   bool pointwise = false;
   // Only on this platform; another row of the same name may serve the other one.
@@ -61,6 +63,12 @@ struct Row {
   }
   Row& as_indexing() {
     checks_index = true;
+    return *this;
+  }
+  // Checks its operands' values by Context::check_index: `sentence` is what the user reads when one is bad.
+  Row& checking(const char* sentence) {
+    checks_index = true;
+    check_sentence = sentence;
     return *this;
   }
   Row& as_pointwise() {

@@ -19,6 +19,7 @@ constexpr size_t kSweepAbove = 256;
 struct Pending {
   ValueRef flag;
   std::string op, site;
+  const char* sentence;
 };
 
 struct alignas(64) Device {
@@ -53,9 +54,11 @@ Result<int32_t> read_flag(const Pending& pending) {
 
 Error describe(const Pending& pending, const Result<int32_t>& word) {
   std::string text = pending.op + ": ";
-  text += word.ok() ? "index out of range" : word.error().message;
+  const bool index = pending.sentence == nullptr;
+  text += !word.ok() ? word.error().message : index ? "index out of range" : pending.sentence;
   if (!pending.site.empty()) text += " (submitted at " + pending.site + ")";
-  return {word.ok() ? ErrorCode::kIndex : word.error().code, std::move(text)};
+  const ErrorCode code = !word.ok() ? word.error().code : index ? ErrorCode::kIndex : ErrorCode::kInvalidArgument;
+  return {code, std::move(text)};
 }
 
 // Reads the flags that are ready (all of them with `wait`), moves set ones to `found`, keeps the rest.
@@ -85,13 +88,13 @@ void examine(Device& d, bool wait) {
 
 }  // namespace
 
-void watch_flag(ValueRef flag, std::string op, std::string site) {
+void watch_flag(ValueRef flag, std::string op, std::string site, const char* sentence) {
   if (!flag || pjrt::abandoned()) return;
   Device& d = device_of(flag->device);
   bool full = false;
   {
     std::lock_guard lock(d.mutex);
-    d.pending.push_back({std::move(flag), std::move(op), std::move(site)});
+    d.pending.push_back({std::move(flag), std::move(op), std::move(site), sentence});
     d.count.fetch_add(1, std::memory_order_relaxed);
     full = d.pending.size() > d.sweep_at;
   }

@@ -30,6 +30,15 @@ TEST(LateError, ASetFlagIsReportedOnceWithItsOpAndLine) {
   EXPECT_TRUE(check_flags(0, true).ok());
 }
 
+TEST(LateError, ASentenceOfItsOwnIsNoIndexError) {
+  watch_flag(flag(1), "aten::binary_cross_entropy", "model.py:15", "all elements must be between 0 and 1");
+  const Status status = check_flags(0, true);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(status.error().message,
+            "aten::binary_cross_entropy: all elements must be between 0 and 1 (submitted at model.py:15)");
+}
+
 TEST(LateError, LaterOnesAreToldWithTheFirst) {
   watch_flag(flag(1, 1), "aten::index.Tensor", "");
   watch_flag(flag(1, 1), "aten::gather", "model.py:13");

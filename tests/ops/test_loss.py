@@ -126,3 +126,13 @@ def test_ctc_of_other_lengths_compiles_nothing():
         run([12], [5, 3])
     with pytest.raises(RuntimeError, match="at most 12, but got value 13"):
         run([12, 13], [5, 3])
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan")])
+def test_binary_cross_entropy_outside_of_its_domain_is_reported(bad):
+    target = torch.tensor([0.0, 1.0])
+    with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
+        F.binary_cross_entropy(torch.tensor([0.5, bad]), target)
+    with pytest.raises(RuntimeError, match="binary_cross_entropy: all elements of input should be between 0 and 1"):
+        F.binary_cross_entropy(torch.tensor([0.5, bad], device="tpu"), target.to("tpu")).item()
+    assert F.binary_cross_entropy(torch.tensor([0.0, 1.0], device="tpu"), target.to("tpu")).item() == 0
