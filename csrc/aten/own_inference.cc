@@ -241,6 +241,25 @@ void dropout(Stack* stack) {
   stack->emplace_back(dense_like(input, at::kBool));
 }
 
+// --- weight norm ---
+
+// (v, g, dim) -> w, norms
+void weight_norm(Stack* stack) {
+  const at::Tensor v = (*stack)[0].toTensor(), g = (*stack)[1].toTensor();
+  const bool narrow = g.scalar_type() == at::kBFloat16;
+  stack->clear();
+  stack->emplace_back(dense_like(v, v.scalar_type()));
+  stack->emplace_back(dense_like(g, narrow ? at::kFloat : g.scalar_type()));
+}
+
+// (grad_w, saved_v, saved_g, saved_norms, dim) -> grad_v, grad_g
+void weight_norm_backward(Stack* stack) {
+  const at::Tensor v = (*stack)[1].toTensor(), g = (*stack)[2].toTensor();
+  stack->clear();
+  stack->emplace_back(dense_like(v, v.scalar_type()));
+  stack->emplace_back(dense_like(g, g.scalar_type()));
+}
+
 // --- small ops ---
 
 // (condition, self, other)
@@ -403,6 +422,8 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::native_group_norm", &group_norm},
       {"aten::native_group_norm_backward", &group_norm_backward},
       {"aten::native_dropout", &dropout},
+      {"aten::_weight_norm_interface", &weight_norm},
+      {"aten::_weight_norm_interface_backward", &weight_norm_backward},
       {"aten::_thnn_fused_lstm_cell", &lstm_cell},
       {"aten::_thnn_fused_gru_cell", &gru_cell},
       {"aten::_thnn_fused_gru_cell_backward", &gru_cell_backward},

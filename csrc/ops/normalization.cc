@@ -310,11 +310,42 @@ Values native_group_norm_backward(Context& c, const Args& args) {
   return results;
 }
 
+// --- weight norm
+// ------------------------------------------------------------------------------------------------------
+
+Values no_complex_weight_norm(Context& c) {
+  return {c.b.fail(ErrorCode::kNotImplemented, c.op + ": no rule for complex tensors"), c.b.zeros(c.out(1))};
+}
+
+// (v, g, dim) -> v * g / |v|, |v|: one norm for each index along dim.
+Values weight_norm(Context& c, const Args& args) {
+  if (is_complex(args.tensor(0).dtype())) return no_complex_weight_norm(c);
+  Expr v(c.b, c.b.convert(args.tensor(0), compute_dtype(args.tensor(0).dtype())));
+  const Shape& shape = v.value().shape();
+  Expr norms = sqrt(kept_sum(v * v, all_but(v.value().rank(), wrap_dim(args.integer_or(2, 0), v.value().rank()))));
+  Expr factor = v.with(c.b.convert(args.tensor(1), v.dtype())) / norms;
+  return {(v * spread(factor, shape)).to(c.out(0).dtype), norms.to(c.out(1).dtype)};
+}
+
+// (grad_w, saved_v, saved_g, saved_norms, dim) -> grad_v, grad_g
+Values weight_norm_backward(Context& c, const Args& args) {
+  if (is_complex(args.tensor(1).dtype())) return no_complex_weight_norm(c);
+  const DType dtype = compute_dtype(args.tensor(1).dtype());
+  auto operand = [&](size_t i) { return Expr(c.b, c.b.convert(args.tensor(i), dtype)); };
+  Expr grad = operand(0), v = operand(1), g = operand(2), norms = operand(3);
+  const Shape& shape = v.value().shape();
+  Expr along = kept_sum(grad * v, all_but(v.value().rank(), wrap_dim(args.integer(4), v.value().rank())));
+  Expr grad_v = spread(g / norms, shape) * (grad - v * spread(along / (norms * norms), shape));
+  return {grad_v.to(c.out(0).dtype), (along / norms).to(c.out(1).dtype)};
+}
+
 }  // namespace
 
 void add_softmax_rows(Rows& rows);  // softmax.cc
 
 void add_normalization_rows(Rows& rows) {
+  rows.push_back({"aten::_weight_norm_interface", weight_norm});
+  rows.push_back({"aten::_weight_norm_interface_backward", weight_norm_backward});
   rows.push_back(Row{"aten::native_batch_norm", native_batch_norm}.writing({3, 4}));
   rows.push_back({"aten::_native_batch_norm_legit", native_batch_norm});
   rows.push_back({"aten::_native_batch_norm_legit.no_stats", batch_norm_no_stats});

@@ -175,3 +175,31 @@ def test_channels_last_is_kept():
     x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last)
     y = torch.nn.BatchNorm2d(4).to("tpu")(x.to("tpu"))
     assert y.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dim", [0, 2, 1, -1])
+def test_weight_norm(dim, dtype):
+    v = torch.randn(4, 5, 3).to(dtype)
+    g = torch.rand([n if d == dim % 3 else 1 for d, n in enumerate(v.shape)]).to(dtype)
+
+    def run(device):
+        leaves = [x.clone().to(device).requires_grad_() for x in (v, g)]
+        w = torch._weight_norm(*leaves, dim)
+        weight = torch.linspace(0.5, 1.5, w.numel()).reshape(w.shape).to(dtype).to(device)
+        return w.detach(), *torch.autograd.grad(w, leaves, weight)
+
+    comparing.assert_same(run("tpu"), run("cpu"), dtype, f"weight norm of dim {dim}")
+
+
+def test_module_with_weight_norm_trains():
+    torch.manual_seed(0)
+    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(3, 4, 3))
+    x = torch.randn(2, 3, 9)
+
+    def run(device):
+        m = copy.deepcopy(module).to(device)
+        m(x.to(device)).square().mean().backward()
+        return [p.grad for p in m.parameters()]
+
+    comparing.assert_same(run("tpu"), run("cpu"), torch.float32, "gradient")
