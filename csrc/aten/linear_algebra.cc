@@ -3,6 +3,7 @@
 // PyTorch's derivatives of det and slogdet reuse the LU factors of the forward and take them to be those of A^T where A
 // is contiguous and real (its CPU and CUDA kernels avoid a copy that way). A rule sees no strides.
 #include <ATen/ATen.h>
+#include <ATen/ops/linalg_lstsq_native.h>
 #include <torch/library.h>
 
 #include <tuple>
@@ -55,10 +56,42 @@ Tensor cholesky(const Tensor& self, bool upper) {
   return l;
 }
 
+// The driver "gels", which accelerators have and take by default: a has full rank. The others run on the CPU, and so do
+// calls whose shapes are wrong: PyTorch's own checks are there.
+bool has_full_rank_rule(const Tensor& a, const Tensor& b, std::optional<c10::string_view> driver) {
+  return driver.value_or("gels") == "gels" && a.dim() >= 2 && a.scalar_type() == b.scalar_type() &&
+         (a.is_floating_point() || a.is_complex()) && a.numel() > 0 && b.numel() > 0 &&
+         ((b.dim() == a.dim() && b.size(-2) == a.size(-2)) ||
+          (b.dim() == a.dim() - 1 && b.sizes() == a.sizes().slice(0, a.dim() - 1)));
+}
+
+// (solution, residuals, rank, singular_values); the last two are empty.
+std::tuple<Tensor, Tensor, Tensor, Tensor> lstsq(const Tensor& a, const Tensor& b, std::optional<double> rcond,
+                                                 std::optional<c10::string_view> driver) {
+  if (!has_full_rank_rule(a, b, driver)) return at::native::linalg_lstsq(a, b, rcond, driver);
+  const bool vector = b.dim() < a.dim();
+  const Tensor right = vector ? b.unsqueeze(-1) : b;
+  const int64_t rows = a.size(-2), columns = a.size(-1);
+  const auto real = at::toRealValueType(a.scalar_type());
+  Tensor x, residuals = at::empty({0}, a.options().dtype(real));
+  if (rows >= columns) {
+    const auto [q, r] = at::linalg_qr(a, "reduced");
+    x = at::linalg_solve_triangular(r, q.mH().matmul(right), /*upper=*/true);
+    if (rows > columns) residuals = (right - a.matmul(x)).abs().square().sum(-2);
+  } else {
+    // The solution of least norm: a = r^H q^H with a^H = q r.
+    const auto [q, r] = at::linalg_qr(a.mH(), "reduced");
+    x = q.matmul(at::linalg_solve_triangular(r.mH(), right, /*upper=*/false));
+  }
+  return {vector ? x.squeeze(-1) : x, residuals, at::empty({0}, a.options().dtype(at::kLong)),
+          at::empty({0}, a.options().dtype(real))};
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_linalg_det", &det);
   m.impl("_linalg_slogdet", &slogdet);
   m.impl("cholesky", &cholesky);
+  m.impl("linalg_lstsq", &lstsq);
 }
 
 }  // namespace

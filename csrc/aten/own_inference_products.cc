@@ -135,6 +135,18 @@ void lstm_layer_backward(Stack* stack) {
   for (size_t i = 5; i < 7; ++i) stack->emplace_back(mask[i] ? at::empty({gates}, like[4].options()) : Tensor());
 }
 
+// (self)
+void matrix_exp(Stack* stack) {
+  const Tensor self = tensor(stack, 0);
+  TORCH_CHECK(self.dim() >= 2, "linalg.matrix_exp: The input tensor A must have at least 2 dimensions.");
+  TORCH_CHECK(self.size(-1) == self.size(-2), "linalg.matrix_exp: A must be batches of square matrices, but they are ",
+              self.size(-2), " by ", self.size(-1), " matrices");
+  TORCH_CHECK(self.is_floating_point() || self.is_complex(),
+              "linalg.matrix_exp: Expected a floating point or complex tensor as input. Got ", self.scalar_type());
+  stack->clear();
+  stack->emplace_back(at::empty(self.sizes(), self.options()));
+}
+
 }  // namespace
 
 const std::map<std::string, OwnInference>& product_inference() {
@@ -148,6 +160,7 @@ const std::map<std::string, OwnInference>& product_inference() {
       {"aten::baddbmm", &baddbmm},
       {"aten::addbmm", &addbmm},
       {"aten::_softmax", &softmax<&at::meta::_softmax>},
+      {"aten::linalg_matrix_exp", &matrix_exp},
       {"tpu::lstm_layer", &lstm_layer},
       {"tpu::lstm_layer_backward", &lstm_layer_backward},
   };

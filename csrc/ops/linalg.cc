@@ -1,5 +1,5 @@
-// Triangular systems and Cholesky factors. Singular values, general eigenvalues and least squares have no row: they run
-// on the host through LAPACK (a counted fallback).
+// Triangular systems and Cholesky factors. Singular values and general eigenvalues have no row: they run on the host
+// through LAPACK (a counted fallback). Least squares of full rank are composed in aten/linear_algebra.cc.
 #include "ops/linalg.h"
 
 #include "ops/promote.h"
@@ -160,6 +160,7 @@ void add_linalg_rows(Rows& rows) {
   rows.push_back({"aten::cholesky_inverse", cholesky_inverse});
   add_lu_rows(rows);
   add_orthogonal_rows(rows);
+  add_exponential_rows(rows);
   add_fft_rows(rows);
 }
 

@@ -32,8 +32,9 @@ Value solve_triangular(Context& c, Value a, Value b, bool left, bool upper, bool
 // The pivots of elimination without exchanges, [batch..., n]: all positive exactly for a positive definite matrix.
 Value elimination_pivots(Context& c, Value a);
 
-void add_lu_rows(Rows& rows);          // linalg_lu.cc
-void add_orthogonal_rows(Rows& rows);  // linalg_orthogonal.cc
-void add_fft_rows(Rows& rows);         // fft.cc
+void add_lu_rows(Rows& rows);           // linalg_lu.cc
+void add_orthogonal_rows(Rows& rows);   // linalg_orthogonal.cc
+void add_exponential_rows(Rows& rows);  // linalg_exponential.cc
+void add_fft_rows(Rows& rows);          // fft.cc
 
 }  // namespace torch_tpu::ops

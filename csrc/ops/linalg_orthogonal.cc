@@ -73,6 +73,15 @@ Values qr(Context& c, const Args& args) {
   return {product(c, to_columns(c, r.packed, height), r.taus), rows_of(c, upper, 0, height)};
 }
 
+// (self, tau, other, left, transpose): Q other, or other Q, where Q is the whole product of the reflectors.
+Values ormqr(Context& c, const Args& args) {
+  const Value packed = args.tensor(0), other = args.tensor(2);
+  if (packed.numel() == 0 || args.tensor(1).numel() == 0 || other.numel() == 0) return {other};
+  Value q = product(c, to_columns(c, packed, packed.dim(-2)), args.tensor(1));
+  if (args.flag_or(4, false)) q = adjoint(c, q);
+  return {args.flag_or(3, true) ? matrix_product(c, q, other) : matrix_product(c, other, q)};
+}
+
 // Measured: the rotations stop at a residual of 1e-8, which is no double precision; and the embedded engine needs 0.1 s
 // for n = 100, 1.2 s for n = 200, where LAPACK on the host takes milliseconds.
 bool engine_solves(Context& c, Value a) {
@@ -99,6 +108,7 @@ void add_orthogonal_rows(Rows& rows) {
   rows.push_back({"aten::geqrf", geqrf});
   rows.push_back({"aten::linalg_qr", qr});
   rows.push_back({"aten::linalg_householder_product", householder_product});
+  rows.push_back({"aten::ormqr", ormqr});
   rows.push_back({"aten::_linalg_eigh", eigh});
 }
 

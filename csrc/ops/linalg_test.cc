@@ -70,6 +70,15 @@ TEST(Linalg, LeavesDoubleAndLargeEigenproblemsToTheHostOfTheEmbeddedEngine) {
   }
 }
 
+TEST(Linalg, ExponentiatesEveryDType) {
+  for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kC64, DType::kC128}) {
+    for (const Shape& shape : {Shape{3, 3}, Shape{2, 4, 5, 5}, Shape{2, 0, 0}}) {
+      const auto module = RuleCall("aten::linalg_matrix_exp").tensor(dtype, shape).module({{dtype, shape}});
+      EXPECT_TRUE(module.ok()) << (module.ok() ? "" : module.error().message);
+    }
+  }
+}
+
 TEST(Linalg, LeavesCheckedErrorsToTheHost) {
   RuleCall call("aten::linalg_inv_ex");
   call.tensor(DType::kF32, {3, 3}).flag(true);

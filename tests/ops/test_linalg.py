@@ -41,6 +41,7 @@ EXACT = [
     "lu",
     "lu_solve",
     "lu_unpack",
+    "ormqr",
     "qr",
     "triangular_solve",
 ]
@@ -188,3 +189,70 @@ def test_singular_matrices_report_their_pivot():
     for upper, z in ((False, y), (True, y.mT)):
         info = torch.linalg.cholesky_ex(z.to("tpu"), upper=upper).info
         assert info.tolist() == torch.linalg.cholesky_ex(z, upper=upper).info.tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("op,dtype", cases(["matrix_exp"], (torch.float64, torch.complex128)))
+def test_matrix_exp_samples(op, dtype):
+    assert comparing.compare(op, dtype, limit=8) > 0
+
+
+@pytest.mark.parametrize("op,dtype", cases(["matrix_exp"], (torch.float64, torch.complex128), backward=True))
+def test_matrix_exp_gradient(op, dtype):
+    comparing.compare_gradients(op, dtype, limit=4)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_matrix_exp_of_every_norm_in_one_batch(dtype):
+    norms = torch.tensor([0.0, 1e-30, 1e-3, 0.7, 1.0, 1.0001, 5.0, 40.0]).reshape(-1, 1, 1)
+    x = torch.randn(8, 6, 6, dtype=dtype)
+    x = x / x.abs().sum(1, keepdim=True).amax(-1, keepdim=True) * norms.to(dtype)
+    skew = x - x.mH
+    wide = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(dtype, dtype)
+    for a in (x, skew):
+        actual, expected = torch.linalg.matrix_exp(a.to("tpu")), torch.linalg.matrix_exp(a.to(wide))
+        scale = expected.abs().amax((-1, -2), keepdim=True)
+        limit = 2e-5 if wide != dtype else 1e-12
+        assert actual.dtype == dtype
+        assert ((actual.cpu() - expected).abs() / scale).max() < limit
+
+
+def test_matrix_exp_of_what_is_not_finite():
+    x = torch.tensor([[[float("nan"), 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 2.0]], [[1e30, 0.0], [0.0, 0.0]]])
+    y = torch.linalg.matrix_exp(x.to("tpu")).cpu()
+    assert y[0].isnan().any() and not y[2].isfinite().all()
+    torch.testing.assert_close(y[1], torch.linalg.matrix_exp(x[1]))
+    assert torch.linalg.matrix_exp(torch.empty(2, 0, 0, device="tpu")).shape == (2, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize(
+    "a,b",
+    [
+        ((5, 3), (5, 2)),
+        ((5, 3), (5,)),
+        ((3, 5), (3, 2)),
+        ((4, 4), (4, 1)),
+        ((2, 6, 3), (2, 6, 4)),
+        ((2, 6, 3), (2, 6)),
+        ((2, 3, 6), (2, 3)),
+    ],
+    ids=str,
+)
+def test_least_squares_of_full_rank(a, b, dtype):
+    x, y = torch.randn(a, dtype=dtype), torch.randn(b, dtype=dtype)
+    expected = torch.linalg.lstsq(x, y, driver="gels")
+    for driver in ("gels", None):
+        actual = torch.linalg.lstsq(x.to("tpu"), y.to("tpu"), driver=driver)
+        comparing.assert_same(tuple(actual), tuple(expected), dtype, f"lstsq {driver}")
+
+
+def test_least_squares_of_other_drivers_run_on_the_cpu():
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    x[:, 2] = x[:, 0] + x[:, 1]
+    with torch.tpu.fallback("quiet"):
+        before = torch.tpu.fallback_count()
+        actual = torch.linalg.lstsq(x.to("tpu"), y.to("tpu"), driver="gelsd")
+        assert torch.tpu.fallback_count() > before
+        with pytest.raises(RuntimeError, match="driver"):
+            torch.linalg.lstsq(x.to("tpu"), y.to("tpu"), driver="unknown")
+    comparing.assert_same(tuple(actual), tuple(torch.linalg.lstsq(x, y, driver="gelsd")), torch.float32, "gelsd")
