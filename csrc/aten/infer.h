@@ -40,7 +40,9 @@ at::Tensor elementwise(at::TensorList operands, at::ScalarType dtype);
 // functional form; the results are meta tensors.
 using OwnInference = void (*)(torch::jit::Stack* stack);
 OwnInference own_inference(const std::string& functional_name);
-// The parts of its table in own_inference_indexing.cc, own_inference_products.cc and own_inference_sampling.cc.
+// The parts of its table in own_inference_counting.cc, own_inference_indexing.cc, own_inference_products.cc and
+// own_inference_sampling.cc.
+const std::map<std::string, OwnInference>& counting_inference();
 const std::map<std::string, OwnInference>& indexing_inference();
 const std::map<std::string, OwnInference>& product_inference();
 const std::map<std::string, OwnInference>& sampling_inference();

@@ -444,7 +444,8 @@ OwnInference own_inference(const std::string& functional_name) {
       {"aten::_cummax_helper", &no_results},
       {"aten::_cummin_helper", &no_results},
   };
-  for (const auto* part : {&table, &indexing_inference(), &product_inference(), &sampling_inference()}) {
+  for (const auto* part :
+       {&table, &counting_inference(), &indexing_inference(), &product_inference(), &sampling_inference()}) {
     if (auto found = part->find(functional_name); found != part->end()) return found->second;
   }
   return nullptr;

@@ -159,6 +159,7 @@ void add_reduction_rows(Rows& rows) {
   add_extreme_rows(rows);
   add_moment_rows(rows);
   add_scan_rows(rows);
+  add_histogram_rows(rows);
 }
 
 }  // namespace torch_tpu::ops

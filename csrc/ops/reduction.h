@@ -44,5 +44,6 @@ void add_sum_rows(Rows& rows);
 void add_extreme_rows(Rows& rows);
 void add_moment_rows(Rows& rows);
 void add_scan_rows(Rows& rows);
+void add_histogram_rows(Rows& rows);
 
 }  // namespace torch_tpu::ops

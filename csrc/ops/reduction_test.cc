@@ -76,6 +76,37 @@ TEST(Reductions, PositionsAndMoments) {
             "p-norm");
 }
 
+TEST(Histograms, OfOneAndOfSeveralDimensions) {
+  const DType f32 = DType::kF32;
+  expect_ok(RuleCall("aten::histogram.bin_ct")
+                .tensor(f32, {7, 2})
+                .integer(4)
+                .none()
+                .tensor(f32, {7, 2})
+                .flag(true)
+                .checking_indices()
+                .module({{f32, {4}}, {f32, {5}}}),
+            "histogram");
+  expect_ok(RuleCall("aten::_histogramdd_from_bin_cts")
+                .tensor(f32, {7, 2})
+                .ints({4, 3})
+                .none()
+                .none()
+                .flag(false)
+                .module({{f32, {4, 3}}}),
+            "histogramdd");
+  EXPECT_EQ(RuleCall("aten::histogram.bin_ct")
+                .tensor(DType::kBF16, {7})
+                .integer(4)
+                .none()
+                .none()
+                .flag(false)
+                .module({{DType::kBF16, {4}}, {DType::kBF16, {5}}})
+                .error()
+                .code,
+            ErrorCode::kNotImplemented);
+}
+
 TEST(Scans, TakeLogarithmicallyManySteps) {
   auto module = RuleCall("aten::cumsum").tensor(DType::kF32, {1000}).integer(0).none().module({{DType::kF32, {1000}}});
   ASSERT_TRUE(module.ok());

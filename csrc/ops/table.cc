@@ -20,6 +20,7 @@ Rows build() {
   add_convolution_rows(rows);
   add_pooling_rows(rows);
   add_normalization_rows(rows);
+  add_quantization_rows(rows);
   add_attention_rows(rows);
   add_loss_rows(rows);
   add_recurrent_rows(rows);

@@ -111,13 +111,14 @@ void add_matmul_rows(Rows& rows);       // matmul.cc: mm, bmm, addmm, baddbmm, d
 void add_convolution_rows(Rows& rows);  // convolution.cc: convolution_overrideable and backward
 void add_pooling_rows(Rows& rows);      // pooling.cc: max/avg/adaptive pools and backwards
 void add_normalization_rows(
-    Rows& rows);                      // normalization.cc: batch, layer, group, rms norm, softmax families and backwards
-void add_attention_rows(Rows& rows);  // attention.cc: SDPA overrideable forward and backward
-void add_loss_rows(Rows& rows);       // loss.cc: nll, cross entropy pieces, mse, smooth_l1, huber, bce, kl, ...
-void add_recurrent_rows(Rows& rows);  // recurrent.cc: fused LSTM / GRU cells
-void add_optimizer_rows(Rows& rows);  // optimizer.cc: _fused_adam(w)_, _fused_sgd_, _fused_adagrad_, amp unscale
-void add_resampling_rows(Rows& rows);  // resampling.cc: upsample_*, grid_sampler, im2col, col2im
-void add_linalg_rows(Rows& rows);      // linalg.cc: cholesky, triangular_solve, qr, eigh, inverse, det, fft
+    Rows& rows);  // normalization.cc: batch, layer, group, rms norm, softmax families and backwards
+void add_quantization_rows(Rows& rows);  // quantization.cc: fake quantization
+void add_attention_rows(Rows& rows);     // attention.cc: SDPA overrideable forward and backward
+void add_loss_rows(Rows& rows);          // loss.cc: nll, cross entropy pieces, mse, smooth_l1, huber, bce, kl, ...
+void add_recurrent_rows(Rows& rows);     // recurrent.cc: fused LSTM / GRU cells
+void add_optimizer_rows(Rows& rows);     // optimizer.cc: _fused_adam(w)_, _fused_sgd_, _fused_adagrad_, amp unscale
+void add_resampling_rows(Rows& rows);    // resampling.cc: upsample_*, grid_sampler, im2col, col2im
+void add_linalg_rows(Rows& rows);        // linalg.cc: cholesky, triangular_solve, qr, eigh, inverse, det, fft
 
 // All rows, built on first use. Two rows of one name are allowed only with different `only`.
 const Rows& table();

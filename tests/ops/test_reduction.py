@@ -164,3 +164,35 @@ def test_large_sums_stay_accurate():
     for dim_shape in ((1 << 20,), (1 << 10, 1 << 10)):
         y = x.reshape(dim_shape)
         torch.testing.assert_close(y.to("tpu").sum().cpu(), y.double().sum().float(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("op,dtype", cases(["histogram", "histogramdd"], (torch.float32, torch.float64)))
+def test_histograms_with_edges(op, dtype):
+    assert comparing.compare(op, dtype, limit=12) > 0
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histogram_of_values_on_and_outside_of_edges(weighted, density):
+    x = torch.tensor([0.0, 0.1, 0.2, 0.25, 0.5, 0.75, 1.0, 1.1, -0.1, float("nan")])
+    weight = torch.rand(10) if weighted else None
+    arguments = [
+        {"bins": 4, "range": (0.0, 1.0)},
+        {"bins": torch.tensor([0.0, 0.1, 0.2, 1.0])},
+        {"bins": 10, "range": (1.0, 1.0)},
+    ]
+    for kwargs in arguments:
+        expected = torch.histogram(x, weight=weight, density=density, **kwargs)
+        moved = comparing.to_device((x, {"weight": weight, **kwargs}))
+        actual = torch.histogram(moved[0], density=density, **moved[1])
+        comparing.assert_same(tuple(actual), tuple(expected), torch.float32, str(kwargs))
+
+
+def test_histogram_of_its_own_range():
+    for x in (torch.randn(1000), torch.ones(3), torch.empty(0)):
+        actual, expected = torch.histogram(x.to("tpu"), 13), torch.histogram(x, 13)
+        comparing.assert_same(tuple(actual), tuple(expected), torch.float32, "histogram")
+    with pytest.raises(RuntimeError, match="not finite"):
+        torch.histogram(torch.tensor([1.0, float("inf")], device="tpu"), 3).hist.cpu()
+    with pytest.raises(RuntimeError, match="min should not exceed max"):
+        torch.histogram(torch.ones(3, device="tpu"), 3, range=(2.0, 1.0))
