@@ -310,8 +310,7 @@ Values native_group_norm_backward(Context& c, const Args& args) {
   return results;
 }
 
-// --- weight norm
-// ------------------------------------------------------------------------------------------------------
+// --- weight norm -----------------------------------------------------------------------------------------------------
 
 Values no_complex_weight_norm(Context& c) {
   return {c.b.fail(ErrorCode::kNotImplemented, c.op + ": no rule for complex tensors"), c.b.zeros(c.out(1))};
