@@ -2,6 +2,7 @@
 
 #include "runtime/address_space.h"
 #include "runtime/memory.h"
+#include "runtime/stream.h"
 
 namespace torch_tpu::runtime {
 
@@ -15,6 +16,7 @@ BufferValue::BufferValue(Debtor& debtor, hlo::Type type, int device, int64_t byt
 
 BufferValue::~BufferValue() {
   if (counted_) account_free(*this);
+  if (consumed) bury(device, std::move(buffer));
 }
 
 void BufferValue::settle(pjrt::Buffer paid) {

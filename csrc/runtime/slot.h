@@ -51,6 +51,8 @@ class BufferValue {
   const int64_t bytes;
   // False for cached scalars, imports and exports: never donated, whatever the count says.
   std::atomic<bool> donatable;
+  // A submission was allowed to take its memory: its only holder gives it up as soon as the submission is made.
+  bool consumed = false;
   // The op that made it (a plan's name, which lives for ever), for late errors; may be null.
   const char* producer = nullptr;
   // Set while the buffer is owed; cleared (release) once `buffer` or `failure` is set.

@@ -15,7 +15,12 @@
 namespace torch_tpu::runtime {
 namespace {
 
-using Token = std::shared_ptr<pjrt::Event>;
+// Work that was submitted: its completion, and the operands that it consumes (Note [Consumed operands]).
+struct Work : pjrt::Event {
+  explicit Work(pjrt::Event completion) : pjrt::Event(std::move(completion)) {}
+  std::vector<pjrt::Buffer> consumed;
+};
+using Token = std::shared_ptr<Work>;
 
 // A submission looks at this many of the oldest tokens, so that a loop that never synchronises stays bounded; when one
 // of those runs on while others finish, above this many all are looked at.
@@ -140,7 +145,7 @@ bool needs_token(int device, bool runs_inline) {
 
 void leave_token(int device, pjrt::Event completion) {
   if (!completion || pjrt::abandoned()) return;
-  auto token = std::make_shared<pjrt::Event>(std::move(completion));
+  auto token = std::make_shared<Work>(std::move(completion));
   Device& d = device_of(device);
   // Destroyed after the lock is released.
   std::array<Token, kLookedAt> oldest;
@@ -151,6 +156,18 @@ void leave_token(int device, pjrt::Event completion) {
   tokens.outstanding.push_back(std::move(token));
   d.count.fetch_add(1, std::memory_order_relaxed);
   if (tokens.outstanding.size() > tokens.sweep_at) done = sweep(d, tokens);
+}
+
+// Note [Consumed operands]
+// The embedded engine makes whoever destroys the handle of a donated buffer wait until the program that took its memory
+// has finished. So such handles go with the program's token and are destroyed when it is retired. The newest token may
+// be another thread's: then the wait is that of its program.
+void bury(int device, pjrt::Buffer consumed) {
+  Device& d = device_of(device);
+  if (pjrt::abandoned() || d.count.load(std::memory_order_relaxed) == 0) return;
+  std::lock_guard lock(d.mutex);
+  Tokens& tokens = d.of(current_stream(device).id);
+  if (!tokens.outstanding.empty()) tokens.outstanding.back()->consumed.push_back(std::move(consumed));
 }
 
 bool query(Stream stream) {

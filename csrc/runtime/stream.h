@@ -31,6 +31,8 @@ Stream new_stream(int device, int priority = 0);
 bool needs_token(int device, bool runs_inline);
 // Leaves a token for work submitted now on the device's current stream.
 void leave_token(int device, pjrt::Event completion);
+// Destroys the handle of a buffer that work submitted just now consumes (donation), without waiting for that work.
+void bury(int device, pjrt::Buffer consumed);
 // Asking, waiting and recording events first run what threads have recorded (hooks::flush).
 bool query(Stream stream);
 Status synchronize(Stream stream);

@@ -66,6 +66,22 @@ TEST_F(StreamTest, QueryTurnsTrueWhenWorkWhoseOutputsWereDroppedIsDone) {
   EXPECT_EQ(outstanding(0), 0);
 }
 
+// The handle of what a running program overwrites: destroying it would wait for the program.
+TEST_F(StreamTest, GivingUpAConsumedOperandDoesNotWait) {
+  std::string text = testing::slow(1'000'000, 40);
+  text.insert(text.find("%a: tensor<1000000xf32>") + 23, " {tf.aliasing_output = 0 : i32}");
+  const pjrt::Executable program = compile(text);
+  ValueRef operand = upload(std::vector<float>(1'000'000, 1.0F));
+  testing::Submitted submitted = submit(program, operand);
+  ASSERT_TRUE(operand->buffer.deleted());
+  leave_token(0, std::move(submitted.completion));
+  operand->consumed = true;
+  operand = {};
+  EXPECT_FALSE(submitted.result->buffer.ready_event().ready());
+  EXPECT_TRUE(synchronize_device(0).ok());
+  EXPECT_TRUE(submitted.result->buffer.ready_event().ready());
+}
+
 TEST_F(StreamTest, ADeviceSynchronisationCoversAllStreams) {
   const Stream other = new_stream(0);
   const Stream before = exchange_stream(other);
