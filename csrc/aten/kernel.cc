@@ -106,10 +106,12 @@ int64_t Submission::collect_donations(c10::SmallVector<int64_t, 4>& kept) {
   int64_t bytes = 0;
   for (const fuse::Donation& donation : entry_.step->donations) {
     const Operand& operand = call_.operands[entry_.operands[donation.parameter]];
-    if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed))
+    if (operand.value.use_count() > 2 || !operand.value->donatable.load(std::memory_order_relaxed)) {
       kept.push_back(donation.parameter);
-    else
+    } else {
+      operand.value->consumed = true;
       bytes += operand.value->bytes;
+    }
   }
   runtime::totals().donations += static_cast<int64_t>(entry_.step->donations.size() - kept.size());
   return bytes;
@@ -128,16 +130,18 @@ void Submission::fail(const Error& error) {
 
 void Submission::submit() {
   collect_scalars();
-  if (fuse::Region* region = fuse::Region::recording())
+  if (fuse::Region* region = fuse::Region::recording()) {
     record(*region);
-  else
+  } else {
     execute();
+    fuse::Region::observe(*entry_.step);
+  }
 }
 
 void Submission::record(fuse::Region& region) {
   // Under memory pressure the op runs as in strict mode, so that out of memory raises at the call.
   if (!runtime::admit(device_, region.owed_bytes() + entry_.step->bytes, call_.plan->name).ok()) {
-    region.pay();
+    region.pay(fuse::Cut::kEarly);
     execute();
     return;
   }

@@ -130,8 +130,9 @@ runtime::ValueRef read_slot(runtime::Slot& slot) {
 runtime::ValueRef operand_of_slot(runtime::Slot& slot) {
   runtime::ValueRef value = value_of(slot);
   if (!value) return value;
-  const runtime::Debtor* debtor = value->debtor.load(std::memory_order_acquire);
-  if (debtor == nullptr || debtor != fuse::Region::recording()) check(runtime::force(value));
+  runtime::Debtor* debtor = value->debtor.load(std::memory_order_acquire);
+  const bool recorded_here = debtor != nullptr && (debtor == fuse::Region::recording() || fuse::Region::join(*debtor));
+  if (!recorded_here) check(runtime::force(value));
   return value;
 }
 

@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <random>
+#include <utility>
 
 namespace torch_tpu::fuse {
 namespace {
@@ -79,6 +80,40 @@ TEST(Cutter, EqualLayers) {
   while (sum < step.size()) sum += regions[last - 1 - period++];
   EXPECT_EQ(sum, step.size());
   for (size_t i = 0; i < period; ++i) EXPECT_EQ(regions[last - 1 - i], regions[last - 1 - i - period]);
+}
+
+// The first round is often another one: the repetition begins somewhere in the middle.
+TEST(Cutter, AnIrregularBeginningDoesNotHideThePeriod) {
+  for (const size_t length : {20u, 100u, 700u}) {
+    Ops ops = range(10'000, 37);
+    const Ops rounds = repeated(range(1, length), static_cast<int>(9000 / length));
+    ops.insert(ops.end(), rounds.begin(), rounds.end());
+    Cutter cutter;
+    const std::vector<size_t> regions = feed(cutter, ops);
+    ASSERT_GT(regions.size(), 3u) << length;
+    EXPECT_EQ(regions.back(), length);
+  }
+}
+
+// What comes after a backward pass, the optimizer's ops, belongs to the next round.
+TEST(Cutter, TheEndOfABackwardPassIsACut) {
+  Cutter cutter;
+  std::vector<size_t> regions;
+  size_t size = 0;
+  auto op = [&](uint64_t id, int64_t pass) {
+    if (cutter.ends_before(id, pass)) {
+      regions.push_back(std::exchange(size, 0));
+      cutter.restart();
+    }
+    cutter.append(id, pass);
+    ++size;
+  };
+  for (int64_t round = 0; round < 4; ++round) {
+    for (uint64_t id = 0; id < 6 + (round == 0 ? 3u : 0u); ++id) op(id, -1);
+    for (uint64_t id = 20; id < 26; ++id) op(id, round);
+    for (uint64_t id = 40; id < 45; ++id) op(id, -1);
+  }
+  EXPECT_EQ(regions, (std::vector<size_t>{15, 17, 17, 17}));
 }
 
 // Another stream in between: the known period is found again at once.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <unordered_set>
+#include <utility>
 
+#include "fuse/idle_timer.h"
 #include "runtime/engine.h"
 #include "runtime/hooks.h"
 #include "runtime/statistics.h"
@@ -14,6 +17,10 @@ namespace {
 // A region that grows beyond this runs: the values it holds are memory.
 constexpr size_t kMostSteps = 1024;
 constexpr int64_t kMostBytes = int64_t{256} << 20;
+// Note [Regions that change]
+// A thread whose last kMostNew regions were all new gains nothing by recording them. It rests: its ops run as in strict
+// mode and are only observed, until some stretch of them repeats itself.
+constexpr int kMostNew = 16;
 
 // Positions by value: an open-addressed table, because a region asks it for every operand.
 class Positions {
@@ -45,14 +52,15 @@ struct Registry {
   std::mutex mutex;
   std::vector<Region*> all, spare;
 
-  Region* take() {
+  Region* take(bool of_backward) {
     std::lock_guard lock(mutex);
     if (spare.empty()) {
       all.push_back(new Region);
-      return all.back();
+      spare.push_back(all.back());
     }
     Region* region = spare.back();
     spare.pop_back();
+    region->set_of_backward(of_backward);
     return region;
   }
   void give_back(Region* region) {
@@ -72,19 +80,38 @@ Registry& registry() {
 struct ThreadState {
   Region* region = nullptr;
   int depth = 0;
+  // Another thread's region that this one records into, for as long as it has steps and the backward pass lasts.
+  Region* joined = nullptr;
+  int64_t pass = -1;
 
   Region* own_region() {
-    if (region == nullptr) region = registry().take();
+    if (region == nullptr) region = registry().take(runtime::hooks::backward_pass() >= 0);
     return region;
+  }
+  Region* current_region() {
+    if (joined != nullptr) {
+      if (!joined->empty() && runtime::hooks::backward_pass() == pass) return joined;
+      joined = nullptr;
+    }
+    return own_region();
   }
   ~ThreadState() {
     if (region == nullptr || pjrt::abandoned()) return;
-    region->pay();
+    region->pay(Cut::kSynchronize);
     registry().give_back(region);
   }
 };
 thread_local ThreadState thread_state;
 std::atomic<bool> always{false};
+
+IdleTimer& idle_timer() {
+  static auto* const instance = new IdleTimer([](bool run) {
+    bool any = false;
+    for (Region* region : registry().snapshot()) any |= region->look(run);
+    return any;
+  });
+  return *instance;
+}
 
 Status flush(int device) {
   Status first;
@@ -100,14 +127,48 @@ struct Region::Wiring {
   std::vector<hlo::Source> operands;  // of all steps, one after the other
   std::vector<size_t> external;       // per parameter: its position in values_
   std::vector<int32_t> held;          // per parameter: how many references the region holds
-  std::vector<hlo::Source> returned;  // results that somebody outside holds
-  std::vector<size_t> places;         // and their positions in values_
+  Returned returned;                  // results that somebody outside holds
   RegionKey key;
 };
 
 Region* Region::recording() {
-  if (always.load(std::memory_order_relaxed)) return thread_state.own_region();
+  if (always.load(std::memory_order_relaxed)) {
+    Region* region = thread_state.current_region();
+    if (!region->resting_.load(std::memory_order_relaxed)) return region;
+  }
   return thread_state.depth > 0 ? thread_state.region : nullptr;
+}
+
+// Note [One region for a training step]
+// Autograd runs the backward pass on a thread of its own while the caller waits, so forward, backward and optimizer are
+// one stream of ops although two threads record them. A thread whose region is empty goes on in the region that owes
+// its operand if it works for a backward pass, or if the other region is that of such a thread. Any interleaving would
+// be right, because a region's lock makes one order of what threads record; but threads that run side by side would
+// make another region each time, so no other threads share one.
+bool Region::join(runtime::Debtor& debtor) {
+  if (!always.load(std::memory_order_relaxed)) return false;
+  const Region& current = *thread_state.current_region();
+  auto& region = static_cast<Region&>(debtor);
+  if (!current.empty() || current.resting_.load() || region.resting_.load()) return false;
+  const int64_t pass = runtime::hooks::backward_pass();
+  if (pass < 0 && !region.of_backward_.load(std::memory_order_relaxed)) return false;
+  thread_state.joined = &region;
+  thread_state.pass = pass;
+  return true;
+}
+
+void Region::observe(const Step& step) {
+  if (!always.load(std::memory_order_relaxed)) return;
+  Region& region = *thread_state.own_region();
+  if (!region.resting_.load(std::memory_order_relaxed)) return;
+  std::lock_guard lock(region.mutex_);
+  if (region.cutter_.repeats_before(step.id)) {
+    region.resting_.store(false);
+    region.new_in_a_row_ = 0;
+    region.cutter_.restart();
+    return;
+  }
+  region.cutter_.append(step.id);
 }
 
 void set_recording(bool on) {
@@ -115,21 +176,28 @@ void set_recording(bool on) {
     runtime::hooks::set_flush(&flush);
     runtime::Engine::before_shutdown([] {
       always.store(false);
-      for (Region* region : registry().snapshot()) region->pay();
+      idle_timer().stop();
+      for (Region* region : registry().snapshot()) region->pay(Cut::kSynchronize);
     });
     return true;
   }();
   (void)hooked;
   always.store(on);
-  if (!on && thread_state.region != nullptr && thread_state.depth == 0) thread_state.region->pay();
+  if (!on && thread_state.region != nullptr && thread_state.depth == 0) thread_state.region->pay(Cut::kSynchronize);
 }
 
 void Region::record(const StepRef& step, int device, std::span<const runtime::ValueRef> inputs,
                     std::span<runtime::ValueRef> outputs) {
   std::lock_guard lock(mutex_);
-  if (!steps_.empty() && (device != device_ || steps_.size() >= kMostSteps || bytes_ >= kMostBytes)) run_all();
-  if (cutter_.ends_before(step->id)) run_all();
-  cutter_.append(step->id);
+  if (steps_since_cut_ >= kMostSteps || bytes_since_cut_ >= kMostBytes) run_all(Cut::kFull);
+  if (!steps_.empty() && device != device_) run_all(Cut::kDevice);
+  if (!resting_.load(std::memory_order_relaxed)) {
+    const int64_t pass = runtime::hooks::backward_pass();
+    if (cutter_.ends_before(step->id, pass)) run_all(Cut::kPeriod);
+    cutter_.append(step->id, pass);
+  }
+  const bool first = steps_.empty();
+  if (first) empty_.store(false, std::memory_order_release);
   device_ = device;
   Recorded recorded{step, values_.size(), values_.size() + inputs.size()};
   values_.insert(values_.end(), inputs.begin(), inputs.end());
@@ -137,24 +205,30 @@ void Region::record(const StepRef& step, int device, std::span<const runtime::Va
     const hlo::Type& type = step->function->results[k];
     const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);
     bytes_ += bytes;
+    bytes_since_cut_ += bytes;
     runtime::ValueRef value(new runtime::BufferValue(*this, type, device, bytes));
     value->producer = step->name;
     values_.push_back(value);
     outputs[k] = std::move(value);
   }
   steps_.push_back(std::move(recorded));
+  ++steps_since_cut_;
+  ++grown_;
+  if (first && always.load(std::memory_order_relaxed)) idle_timer().wake();
 }
 
-void Region::pay() {
+void Region::pay() { pay(thread_state.region == this || thread_state.joined == this ? Cut::kRead : Cut::kOtherThread); }
+
+void Region::pay(Cut cut) {
   if (pjrt::abandoned()) return;  // the lock may be a parent thread's
   std::lock_guard lock(mutex_);
-  run_all();
+  run_all(cut);
 }
 
 Status Region::pay_device(int device) {
   std::lock_guard lock(mutex_);
   if (device != device_) return {};
-  run_all();
+  run_all(Cut::kSynchronize);
   if (!failure_) return {};
   Error error = std::move(*failure_);
   failure_.reset();
@@ -169,19 +243,68 @@ Status Region::failure() {
   return error;
 }
 
+bool Region::look(bool run) {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return true;
+  if (steps_.empty()) return false;
+  if (!run) return true;
+  if (std::exchange(seen_, grown_) != grown_) return true;
+  run_all(Cut::kEarly);
+  return false;
+}
+
 // Ends with every recorded value settled or failed and nothing recorded.
-void Region::run_all() {
-  if (steps_.empty()) return;
-  bool done = false;
-  if (steps_.size() > 1) {
-    const Wiring wiring = wire();
-    const JointRef joint = find_joint(wiring.key, device_, [&] { return blueprint(wiring); });
-    done = joint->ready.load(std::memory_order_acquire) && run_joint(*joint, wiring);
+void Region::run_all(Cut cut) {
+  if (!steps_.empty()) {
+    if (!run_as_one(torn_ ? Cut::kEarly : cut)) run_steps();
+    steps_.clear();
+    values_.clear();
+    bytes_ = 0;
+    empty_.store(true, std::memory_order_release);
+    if (cut == Cut::kEarly) torn_ = true;
   }
-  if (!done) run_steps();
-  steps_.clear();
-  values_.clear();
-  bytes_ = 0;
+  if (cut != Cut::kEarly) end_stream(cut);
+}
+
+// Note [What tears a region]
+// A region that ran early, in part, would make regions of its parts that never return. So a part only uses a program
+// that exists, the rest is recorded as if nothing had happened, and both the cutter and the limits count on to where
+// the whole region ends. A full region is a cut like any other, but no beginning of the stream.
+void Region::end_stream(Cut cut) {
+  torn_ = false;
+  steps_since_cut_ = 0;
+  bytes_since_cut_ = 0;
+  if (cut != Cut::kFull && !resting_.load(std::memory_order_relaxed)) cutter_.restart();
+}
+
+bool Region::run_as_one(Cut cut) {
+  using Clock = std::chrono::steady_clock;
+  if (steps_.size() < 2) return false;
+  const Wiring wiring = wire();
+  const Meeting meeting = meet(
+      wiring.key,
+      [&] {
+        std::vector<StepRef> steps;
+        for (const Recorded& recorded : steps_) steps.push_back(recorded.step);
+        return steps;
+      },
+      wiring.returned, device_, cut, [&](const Returned& returned) { return blueprint(wiring, returned); });
+  if (cut != Cut::kEarly) note_change(meeting);
+  const Clock::time_point begin = Clock::now();
+  const bool joint = meeting.joint && run_joint(*meeting.joint, wiring);
+  if (!joint) run_steps();
+  const int64_t nanoseconds = std::chrono::nanoseconds(Clock::now() - begin).count();
+  (joint ? meeting.counts->joint_runs : meeting.counts->steps_runs).fetch_add(1, std::memory_order_relaxed);
+  (joint ? meeting.counts->joint_nanoseconds : meeting.counts->steps_nanoseconds)
+      .fetch_add(nanoseconds, std::memory_order_relaxed);
+  return true;
+}
+
+void Region::note_change(const Meeting& meeting) {
+  new_in_a_row_ = meeting.seen ? 0 : new_in_a_row_ + 1;
+  if (new_in_a_row_ < kMostNew || resting_.load(std::memory_order_relaxed) || !always.load(std::memory_order_relaxed))
+    return;
+  resting_.store(true);
   cutter_.restart();
 }
 
@@ -219,17 +342,13 @@ Region::Wiring Region::wire() const {
     for (size_t k = 0; k < r.step->function->results.size(); ++k) {
       const runtime::ValueRef& value = values_[r.outputs + k];
       const int64_t number = positions[value.get()];
-      if (value.use_count() <= held[number]) continue;
-      w.returned.push_back(sources[number]);
-      w.places.push_back(r.outputs + k);
-      w.key.push_back(
-          ~(static_cast<uint64_t>(sources[number].call) << 32 | static_cast<uint64_t>(sources[number].index)));
+      if (value.use_count() > held[number]) w.returned.push_back(sources[number]);
     }
   }
   return w;
 }
 
-Blueprint Region::blueprint(const Wiring& w) const {
+Blueprint Region::blueprint(const Wiring& w, const Returned& returned) const {
   Blueprint b;
   b.steps = static_cast<int>(steps_.size());
   std::unordered_set<std::string_view> distinct;
@@ -247,18 +366,17 @@ Blueprint Region::blueprint(const Wiring& w) const {
     b.elements = std::max(b.elements, r.step->elements);
     for (const hlo::Type& type : r.step->function->results) b.all_elements += element_count(type.shape);
     distinct.insert(r.step->function->text);
-    b.names.push_back(r.step->name);
   }
   b.distinct_steps = static_cast<int>(distinct.size());
   for (size_t place : w.external) b.composition.parameters.push_back(values_[place]->type);
   b.composition.donated_to.assign(w.external.size(), -1);
-  b.composition.results = w.returned;
+  b.composition.results = returned;
   b.unreturned = b.all_elements;
-  for (size_t place : w.places) b.unreturned -= element_count(values_[place]->type.shape);
+  for (const hlo::Source& result : returned) b.unreturned -= element_count(values_[place_of(result)]->type.shape);
   // A result may take the memory of the operand at the start of its chain of overwrites.
-  for (size_t result = 0; result < w.returned.size(); ++result) {
-    hlo::Source source = w.returned[result];
-    const hlo::Type& type = values_[w.places[result]]->type;
+  for (size_t result = 0; result < returned.size(); ++result) {
+    hlo::Source source = returned[result];
+    const hlo::Type& type = values_[place_of(source)]->type;
     while (source.call >= 0) {
       const auto& donations = steps_[source.call].step->donations;
       auto donation =
@@ -274,7 +392,7 @@ Blueprint Region::blueprint(const Wiring& w) const {
 }
 
 // False if nothing has run: then the steps may be tried one by one.
-bool Region::run_joint(Joint& joint, const Wiring& w) {
+bool Region::run_joint(const Joint& joint, const Wiring& w) {
   std::vector<PJRT_Buffer*> arguments, outputs;
   std::vector<int64_t> kept;
   for (size_t place : w.external) {
@@ -282,7 +400,7 @@ bool Region::run_joint(Joint& joint, const Wiring& w) {
     arguments.push_back(values_[place]->buffer.get());
   }
   int64_t bytes = joint.program->temporary_bytes;
-  for (size_t place : w.places) bytes += values_[place]->bytes;
+  for (const hlo::Source& result : joint.results) bytes += values_[place_of(result)]->bytes;
   int64_t donations = 0;
   for (int parameter : joint.donated) {
     const runtime::ValueRef& value = values_[w.external[parameter]];
@@ -290,26 +408,32 @@ bool Region::run_joint(Joint& joint, const Wiring& w) {
       kept.push_back(parameter);
     } else {
       ++donations;
+      value->consumed = true;
       bytes -= value->bytes;
     }
   }
-  outputs.resize(w.places.size());
+  outputs.resize(joint.results.size());
   const Status status = launch({"region", joint.program, device_, bytes, arguments, kept}, outputs);
   if (!status.ok()) {
     const bool consumed = std::any_of(joint.donated.begin(), joint.donated.end(),
                                       [&](int parameter) { return values_[w.external[parameter]]->buffer.deleted(); });
     if (!consumed) return false;
-    for (size_t place : w.places) fail(values_[place], status.error());
+    for (const hlo::Source& result : w.returned) fail(values_[place_of(result)], status.error());
     return true;
   }
   runtime::totals().donations += donations;
   ++runtime::totals().joint_executions;
-  joint.runs.fetch_add(1, std::memory_order_relaxed);
   // Before the results are counted as memory: what was overwritten is gone.
   for (const Recorded& recorded : steps_)
     for (size_t i = recorded.inputs; i < recorded.outputs; ++i) values_[i] = {};
+  // What nobody needs this time is dropped here.
   const pjrt::Client& client = runtime::Engine::get().value()->client();
-  for (size_t i = 0; i < w.places.size(); ++i) values_[w.places[i]]->settle(pjrt::Buffer(&client, outputs[i]));
+  auto needed = w.returned.begin();
+  for (size_t i = 0; i < joint.results.size(); ++i) {
+    pjrt::Buffer buffer(&client, outputs[i]);
+    if (needed == w.returned.end() || !(*needed == joint.results[i])) continue;
+    values_[place_of(*needed++)]->settle(std::move(buffer));
+  }
   return true;
 }
 
@@ -332,10 +456,12 @@ void Region::run_step(const Recorded& r) {
     // The references of earlier steps are gone, so a value that is only ours is held once.
     for (const Donation& donation : step.donations) {
       const runtime::ValueRef& value = values_[r.inputs + donation.parameter];
-      if (value.use_count() > 1 || !value->donatable.load(std::memory_order_relaxed))
+      if (value.use_count() > 1 || !value->donatable.load(std::memory_order_relaxed)) {
         kept.push_back(donation.parameter);
-      else
+      } else {
+        value->consumed = true;
         bytes -= value->bytes;
+      }
     }
     runtime::totals().donations += static_cast<int64_t>(step.donations.size() - kept.size());
     outputs.resize(results);
@@ -366,8 +492,8 @@ Recording::Recording() {
 
 Status Recording::finish() {
   open_ = false;
-  if (--thread_state.depth > 0 || always.load(std::memory_order_relaxed)) return {};
-  thread_state.region->pay();
+  if (--thread_state.depth > 0 || Region::recording() != nullptr) return {};
+  thread_state.region->pay(Cut::kSynchronize);
   return thread_state.region->failure();
 }
 

@@ -14,8 +14,14 @@ namespace torch_tpu::fuse {
 
 class Region final : public runtime::Debtor {
  public:
-  // The calling thread's region while it records: always (set_recording) or while a Recording is open; else nullptr.
+  // The region that the calling thread records into: always (set_recording) or while a Recording is open; else nullptr.
   static Region* recording();
+  // Lets the calling thread go on in the region that owes it a value, where that is what the program's next round will
+  // do too (Note [One region for a training step]). False if it must be paid instead.
+  static bool join(runtime::Debtor& debtor);
+  // An op of the calling thread has run without being recorded: is it time to record again? (Note [Regions that
+  // change])
+  static void observe(const Step& step);
 
   // Records a step on a device. `inputs`: one value per parameter, owed by this region or by nobody. Fills `outputs`
   // with one owed value per result. The caller may hold slot locks.
@@ -24,12 +30,19 @@ class Region final : public runtime::Debtor {
 
   // An upper bound of the memory that the recorded steps will ask for.
   int64_t owed_bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  bool empty() const { return empty_.load(std::memory_order_acquire); }
 
   // Runs everything recorded. A failure stays in the values that it left without a buffer.
   void pay() override;
+  void pay(Cut cut);
   // The same if it is for this device; the first failure since one was asked for last.
   Status pay_device(int device);
   Status failure();
+  // Is anything recorded? With `run`, runs it if nothing was added since the last look. Does not wait for the lock.
+  bool look(bool run);
+
+  // A thread takes the region over.
+  void set_of_backward(bool is) { of_backward_.store(is, std::memory_order_relaxed); }
 
  private:
   friend class Recording;
@@ -40,10 +53,14 @@ class Region final : public runtime::Debtor {
   };
   struct Wiring;
 
-  void run_all();
+  void run_all(Cut cut);
+  void end_stream(Cut cut);
+  bool run_as_one(Cut cut);
+  void note_change(const Meeting& meeting);
   Wiring wire() const;
-  Blueprint blueprint(const Wiring& wiring) const;
-  bool run_joint(Joint& joint, const Wiring& wiring);
+  size_t place_of(const hlo::Source& result) const { return steps_[result.call].outputs + result.index; }
+  Blueprint blueprint(const Wiring& wiring, const Returned& returned) const;
+  bool run_joint(const Joint& joint, const Wiring& wiring);
   void run_steps();
   void run_step(const Recorded& recorded);
   void fail(const runtime::ValueRef& value, const Error& error);
@@ -51,10 +68,19 @@ class Region final : public runtime::Debtor {
   std::mutex mutex_;
   Cutter cutter_;
   int device_ = 0;
-  std::atomic<int64_t> bytes_{0};  // of the results recorded
+  std::atomic<bool> of_backward_{false};  // its thread is autograd's
+  std::atomic<bool> empty_{true};         // set once the values are settled
+  std::atomic<int64_t> bytes_{0};         // of the results recorded
   std::vector<Recorded> steps_;
   std::vector<runtime::ValueRef> values_;
   std::optional<Error> failure_;
+  // Since the last cut, with what has run early.
+  size_t steps_since_cut_ = 0;
+  int64_t bytes_since_cut_ = 0;
+  bool torn_ = false;                 // some has run early
+  int64_t grown_ = 0, seen_ = -1;     // steps recorded ever; at the last look
+  int new_in_a_row_ = 0;              // regions
+  std::atomic<bool> resting_{false};  // its thread's ops run without being recorded
 };
 
 // Ops of this thread are recorded while one is open; at the end of the outermost one they run.

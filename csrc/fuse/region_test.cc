@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
 #include "hlo/builder.h"
+#include "runtime/hooks.h"
 #include "runtime/statistics.h"
 #include "runtime/test_engine.h"
 #include "store/background.h"
@@ -186,6 +188,123 @@ TEST(Region, ManyThreadsRecordAndReadEachOthersValues) {
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Every thread records while one is open.
+class Always {
+ public:
+  Always() { set_recording(true); }
+  ~Always() { set_recording(false); }
+};
+
+// Until `done` or two seconds have passed.
+bool soon(const std::function<bool()>& done) {
+  for (int i = 0; i < 2000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return done();
+}
+
+TEST(Region, AResultThatIsNeededNowAndThenCostsOneMoreCompile) {
+  const ValueRef a = upload({1, 2, 3, 4}), b = upload({3, 3, 3, 3});
+  const auto round = [&](bool keep) {
+    Recording recording;
+    const ValueRef sum = record(add(), {a, b});
+    ValueRef square_of_sum = record(square(), {sum});
+    const ValueRef result = record(add(), {square_of_sum, b});
+    if (!keep) square_of_sum = {};
+    EXPECT_TRUE(recording.finish().ok());
+    EXPECT_EQ(read(result), (std::vector<float>{19, 28, 39, 52}));
+    if (keep) {
+      EXPECT_EQ(read(square_of_sum), (std::vector<float>{16, 25, 36, 49}));
+    }
+  };
+  const auto joint_runs = [] { return runtime::totals().joint_executions.load(); };
+  for (int i = 0; i < 5000; ++i) round(false);
+  store::background::wait();
+  int64_t before = joint_runs();
+  round(false);
+  ASSERT_EQ(joint_runs() - before, 1);
+  round(true);  // more than its program returns
+  EXPECT_EQ(joint_runs() - before, 1);
+  for (int i = 0; i < 5000; ++i) round(true);
+  store::background::wait();
+  before = joint_runs();
+  round(true);
+  round(false);  // the same program; what nobody needs is dropped
+  EXPECT_EQ(joint_runs() - before, 2);
+}
+
+TEST(Region, RunsWhenNothingIsRecordedForAWhileAndRemembersNoPart) {
+  Always always;
+  const size_t known = known_regions();
+  const ValueRef a = upload({1, 2, 3, 4});
+  const ValueRef sum = record(add(), {a, a});
+  const ValueRef early = record(square(), {sum});
+  ASSERT_TRUE(soon([&] { return early->debtor.load() == nullptr; }));
+  EXPECT_EQ(known_regions(), known);
+  // The rest of what would have been one region.
+  const ValueRef late = record(square(), {early});
+  const ValueRef last = record(add(), {late, late});
+  EXPECT_EQ(read(last), (std::vector<float>{32, 512, 2592, 8192}));
+  EXPECT_EQ(known_regions(), known);
+}
+
+TEST(Region, ThatChangesEachTimeLetsItsThreadRestUntilItRepeats) {
+  Always always;
+  ASSERT_NE(Region::recording(), nullptr);
+  int regions = 0;
+  while (Region::recording() != nullptr && regions < 100) {
+    ++regions;
+    ValueRef value = upload({1, 1, 1, 1});
+    float expected = 1;
+    for (int bit = 0; bit < 7; ++bit) {
+      const bool doubles = (regions >> bit & 1) != 0;
+      value = doubles ? record(add(), {value, value}) : record(square(), {value});
+      expected = doubles ? 2 * expected : expected * expected;
+    }
+    EXPECT_EQ(read(value).front(), expected);
+  }
+  EXPECT_LT(regions, 30);
+  std::vector<StepRef> round{add(), square(), add(), add()};
+  for (int i = 0; i < 1000 && Region::recording() == nullptr; ++i)
+    for (const StepRef& step : round)
+      if (Region::recording() == nullptr) Region::observe(*step);
+  EXPECT_NE(Region::recording(), nullptr);
+}
+
+// Forward here, backward in another thread, a step here again: are they recorded in one region? Not if the idle timer
+// was quicker, on a busy machine.
+bool one_region() {
+  thread_local int64_t pass = -1;
+  runtime::hooks::set_backward_pass([] { return pass; });
+  const ValueRef forward = record(square(), {upload({1, 2, 3, 4})});
+  runtime::Debtor* const region = forward->debtor.load();
+  if (region == nullptr) return false;
+  ValueRef backward;
+  bool beside = true, another = true;
+  std::thread([&] {
+    beside = Region::join(*region);  // a thread that only runs beside this one
+    pass = 7;
+    if (Region::join(*region)) backward = record(add(), {forward, forward});
+    pass = 8;
+    another = Region::recording() == region;
+  }).join();
+  runtime::hooks::set_backward_pass(nullptr);
+  EXPECT_FALSE(beside);
+  EXPECT_FALSE(another);
+  if (!backward || backward->debtor.load() != region) return false;
+  const ValueRef step = record(square(), {backward});
+  const bool same = step->debtor.load() == region;
+  EXPECT_EQ(read(step), (std::vector<float>{4, 64, 324, 1024}));
+  return same;
+}
+
+TEST(Region, ABackwardPassGoesOnInTheRegionOfItsForward) {
+  Always always;
+  (void)add();
+  (void)square();
+  int tries = 0;
+  while (!one_region() && tries < 20) ++tries;
+  EXPECT_LT(tries, 20);
 }
 
 }  // namespace

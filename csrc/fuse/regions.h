@@ -12,8 +12,10 @@
 
 namespace torch_tpu::fuse {
 
-// What makes two regions the same program: their steps, the wiring, which results are returned.
+// What makes two regions the same work: their steps and the wiring. Which results are returned is apart.
 using RegionKey = std::vector<uint64_t>;
+// Results that somebody outside of a region holds, in the order of (call, index).
+using Returned = std::vector<hlo::Source>;
 
 // What compiling a region takes, apart from its values.
 struct Blueprint {
@@ -23,32 +25,61 @@ struct Blueprint {
   int64_t unreturned = 0;    // of those that nobody needs outside
   int steps = 0;
   int distinct_steps = 0;
-  std::vector<const char*> names;  // of the steps, which live for ever
 };
 
 // The one program of a region.
 struct Joint {
-  // Set before `ready`.
   store::ProgramRef program;
   std::vector<int> donated;  // parameters that may give their memory
-  std::atomic<bool> ready{false};
-  std::atomic<int64_t> runs{0};
+  Returned results;
 };
-using JointRef = std::shared_ptr<Joint>;
+using JointRef = std::shared_ptr<const Joint>;
+
+// Why a region ran.
+enum class Cut {
+  kRead,         // its thread needs a value
+  kOtherThread,  // another one does
+  kSynchronize,  // or an event, a query, a switch of the mode
+  kPeriod,       // the stream of ops begins again (cutter.h)
+  kFull,         // it holds too much
+  kDevice,       // the next op is another device's
+  kEarly,        // nothing was recorded for a while, or memory is short: not where the stream would be cut
+};
+constexpr int kCuts = 7;
+
+// How a region's runs went; counted without a lock.
+struct RegionCounts {
+  std::atomic<int64_t> steps_runs{0}, steps_nanoseconds{0};  // one step after the other
+  std::atomic<int64_t> joint_runs{0}, joint_nanoseconds{0};  // as one program
+};
 
 // What is known of one region, for torch.tpu.explain_regions().
 struct RegionReport {
-  std::string ops;      // "12 ops: aten::addmm, aten::relu, ... aten::mm"
-  int64_t steps = 0;    // ops
-  int64_t runs = 0;     // times it came by
-  int64_t joint = 0;    // of these, as one program
-  int64_t results = 0;  // tensors that somebody outside needs
-  std::string state;    // "new", "one program", "compiles at run 50", "not worth a program", ...
+  std::string ops;           // "12 ops: aten::addmm, aten::relu, ... aten::mm"
+  int64_t steps = 0;         // ops
+  int64_t runs = 0;          // times it came by
+  int64_t strict = 0;        // of these, op by op
+  int64_t joint = 0;         // and as one program
+  int64_t results = 0;       // tensors that somebody outside needs
+  int64_t bytes = 0;         // of these
+  double seconds_saved = 0;  // host time, by the means of both kinds of runs
+  std::string cut;           // why it ran, most often: "a read", "a new round", ...
+  std::string state;         // "new", "one program", "compiles at run 50", "not worth a program", ...
+  std::string why;           // what makes it another region than one of the same ops, or why it was compiled again
 };
 
-// Counts a run of the region on the device and returns its joint program, ready or not (never null). Starts its compile
-// in the background when it is expected to pay; only then asks for the blueprint.
-JointRef find_joint(const RegionKey& key, int device, const std::function<Blueprint()>& blueprint);
+struct Meeting {
+  JointRef joint;                        // null: run the steps
+  std::shared_ptr<RegionCounts> counts;  // never null
+  bool seen = false;                     // it came by before
+};
+
+// Counts a run of the region on the device; its program, if it has one that returns what is needed. Starts a compile in
+// the background when one is expected to pay; only then asks for the blueprint of a program with the given results.
+// Asks for the steps only when something new is to be noted.
+// An early run (Cut::kEarly) is not counted and compiles nothing.
+Meeting meet(const RegionKey& key, const std::function<std::vector<StepRef>()>& steps, const Returned& returned,
+             int device, Cut cut, const std::function<Blueprint(const Returned&)>& blueprint);
 // Every region known, those that ran most often first.
 std::vector<RegionReport> region_reports();
 // Number of regions known.

@@ -1,4 +1,5 @@
 // torch_tpu._C: loading it registers the device with PyTorch; its functions are what the Python package is built on.
+#include "aten/backward_pass.h"
 #include "aten/register.h"
 #include "python/functions.h"
 
@@ -26,6 +27,7 @@ PyObject* create_module() {
     if (PyModule_AddFunctions(module.get(), table) != 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_minor", TORCH_TPU_TORCH_MINOR) != 0) return nullptr;
   runtime::hooks::set_call_site(&call_site);
+  aten::install_backward_pass_hook();
   aten::set_stack_source(&call_stack);
   return module.release();
 }

@@ -40,15 +40,18 @@ PyObject* compile_log(PyObject* const*, Py_ssize_t) {
   return list.release();
 }
 
-// [{"ops", "steps", "runs", "joint", "results", "state"}], the busiest first.
+// [{"ops", "steps", "runs", "strict", "joint", "results", "bytes", "seconds_saved", "cut", "state", "why"}], the
+// busiest first.
 PyObject* region_reports(PyObject* const*, Py_ssize_t) {
   Ref list(PyList_New(0));
   for (const fuse::RegionReport& report : fuse::region_reports()) {
     Ref row(PyDict_New());
     if (!set_item(row, "ops", from(report.ops)) || !set_item(row, "steps", from(report.steps)) ||
-        !set_item(row, "runs", from(report.runs)) || !set_item(row, "joint", from(report.joint)) ||
-        !set_item(row, "results", from(report.results)) || !set_item(row, "state", from(report.state)) || !list ||
-        PyList_Append(list.get(), row.get()) != 0)
+        !set_item(row, "runs", from(report.runs)) || !set_item(row, "strict", from(report.strict)) ||
+        !set_item(row, "joint", from(report.joint)) || !set_item(row, "results", from(report.results)) ||
+        !set_item(row, "bytes", from(report.bytes)) || !set_item(row, "seconds_saved", from(report.seconds_saved)) ||
+        !set_item(row, "cut", from(report.cut)) || !set_item(row, "state", from(report.state)) ||
+        !set_item(row, "why", from(report.why)) || !list || PyList_Append(list.get(), row.get()) != 0)
       return nullptr;
   }
   return list.release();

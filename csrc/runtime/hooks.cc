@@ -5,6 +5,7 @@
 namespace torch_tpu::runtime::hooks {
 namespace {
 std::atomic<CallSite> call_site_hook{nullptr};
+std::atomic<BackwardPass> backward_pass_hook{nullptr};
 std::atomic<Flush> flush_hook{nullptr};
 }  // namespace
 
@@ -13,6 +14,13 @@ void set_call_site(CallSite fn) { call_site_hook.store(fn, std::memory_order_rel
 std::string call_site() {
   CallSite fn = call_site_hook.load(std::memory_order_acquire);
   return fn ? fn() : std::string();
+}
+
+void set_backward_pass(BackwardPass fn) { backward_pass_hook.store(fn, std::memory_order_release); }
+
+int64_t backward_pass() {
+  BackwardPass fn = backward_pass_hook.load(std::memory_order_acquire);
+  return fn ? fn() : -1;
 }
 
 void set_flush(Flush fn) { flush_hook.store(fn, std::memory_order_release); }

@@ -12,6 +12,11 @@ using CallSite = std::string (*)();
 void set_call_site(CallSite fn);
 std::string call_site();
 
+// Which backward pass this thread is working for; -1 outside of one. Set by aten/.
+using BackwardPass = int64_t (*)();
+void set_backward_pass(BackwardPass fn);
+int64_t backward_pass();
+
 // Runs what any thread has recorded for the device and not run yet; the first failure. Set by fuse/.
 using Flush = Status (*)(int device);
 void set_flush(Flush fn);

@@ -42,15 +42,22 @@ def synchronize_compiles() -> None:
 
 
 def explain_regions(limit: int = 20) -> str:
-    """A table of the regions that were recorded (by list ops and in the fused eager mode), the busiest first: how often
-    each came by, how often it ran as one program, how many tensors it gives, what becomes of it, and its ops."""
+    """A table of the regions that were recorded (by list ops and in the fused eager mode), the busiest first.
+
+    Columns: how often the region came by, how often it ran op by op and as one program, its results that somebody outside
+    needs and their bytes, the host time that its program has saved (by the means of both kinds of runs), why it ran (most
+    often), and what becomes of it; below, its ops, and what makes it another one than the last region of the same ops."""
     rows = _C.region_reports()[:limit]
     if not rows:
         return "nothing has been recorded yet"
-    lines = [f"{'runs':>8} {'as one':>8} {'results':>8}  state / ops"]
+    head = f"{'runs':>8} {'by op':>8} {'as one':>8} {'results':>8} {'bytes':>12} {'saved':>10}  run by / state"
+    lines = [head]
     for row in rows:
-        lines.append(f"{row['runs']:>8} {row['joint']:>8} {row['results']:>8}  {row['state']}")
-        lines.append(f"{'':28}{row['ops']}")
+        counts = f"{row['runs']:>8} {row['strict']:>8} {row['joint']:>8} {row['results']:>8} {row['bytes']:>12}"
+        lines.append(f"{counts} {row['seconds_saved'] * 1000:>7.1f} ms  {row['cut']} / {row['state']}")
+        lines.append(f"{'':10}{row['ops']}")
+        if row["why"]:
+            lines.append(f"{'':10}{row['why']}")
     return "\n".join(lines)
 
 
