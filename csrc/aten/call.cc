@@ -251,10 +251,11 @@ const at::Tensor* tensor_argument(const Call& call, size_t i) {
   return item.isTensor() && item.toTensor().defined() ? &item.toTensor() : nullptr;
 }
 
-uint64_t ambient_key() {
+uint64_t ambient_key(const ops::Row& row) {
   auto& context = at::globalContext();
-  return static_cast<uint64_t>(context.float32MatmulPrecision()) |
-         static_cast<uint64_t>(context.deterministicAlgorithms()) << 4 |
+  // PyTorch looks the precision up in a table, and no pointwise op multiplies matrices.
+  const uint64_t precision = row.pointwise ? 0 : static_cast<uint64_t>(context.float32MatmulPrecision());
+  return precision | static_cast<uint64_t>(context.deterministicAlgorithms()) << 4 |
          static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8 |
          static_cast<uint64_t>(index_check()) << 16;
 }
@@ -262,7 +263,7 @@ uint64_t ambient_key() {
 void gather(Call& call) {
   const Plan& plan = *call.plan;
   call.key.push_back(plan.id);
-  call.key.push_back(ambient_key());
+  call.key.push_back(ambient_key(*plan.row));
   for (size_t i = 0; i < plan.args.size(); ++i) {
     const ArgPlan& arg = plan.args[i];
     const c10::IValue& v = call.arguments[i];

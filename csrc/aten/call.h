@@ -57,6 +57,6 @@ void gather(Call& call);
 const at::Tensor* tensor_argument(const Call& call, size_t i);
 
 // Environment that enters every key: matmul precision, deterministic mode, default dtype, index checks.
-uint64_t ambient_key();
+uint64_t ambient_key(const ops::Row& row);
 
 }  // namespace torch_tpu::aten

@@ -146,7 +146,7 @@ void Submission::record(fuse::Region& region) {
     return;
   }
   c10::SmallVector<runtime::ValueRef, 8> inputs;
-  for (int index : entry_.operands) inputs.push_back(call_.operands[index].value);
+  for (int index : entry_.operands) inputs.push_back(std::move(call_.operands[index].value));
   if (entry_.rng_parameter >= 0) inputs.push_back(random_state());
   outputs_.resize(entry_.step->function->results.size());
   region.record(entry_.step, device_, {inputs.data(), inputs.size()}, {outputs_.data(), outputs_.size()});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
@@ -186,7 +187,7 @@ void set_recording(bool on) {
   if (!on && thread_state.region != nullptr && thread_state.depth == 0) thread_state.region->pay(Cut::kSynchronize);
 }
 
-void Region::record(const StepRef& step, int device, std::span<const runtime::ValueRef> inputs,
+void Region::record(const StepRef& step, int device, std::span<runtime::ValueRef> inputs,
                     std::span<runtime::ValueRef> outputs) {
   std::lock_guard lock(mutex_);
   if (steps_since_cut_ >= kMostSteps || bytes_since_cut_ >= kMostBytes) run_all(Cut::kFull);
@@ -200,7 +201,7 @@ void Region::record(const StepRef& step, int device, std::span<const runtime::Va
   if (first) empty_.store(false, std::memory_order_release);
   device_ = device;
   Recorded recorded{step, values_.size(), values_.size() + inputs.size()};
-  values_.insert(values_.end(), inputs.begin(), inputs.end());
+  values_.insert(values_.end(), std::move_iterator(inputs.begin()), std::move_iterator(inputs.end()));
   for (size_t k = 0; k < outputs.size(); ++k) {
     const hlo::Type& type = step->function->results[k];
     const int64_t bytes = element_count(type.shape) * byte_size(type.dtype);

@@ -23,9 +23,9 @@ class Region final : public runtime::Debtor {
   // change])
   static void observe(const Step& step);
 
-  // Records a step on a device. `inputs`: one value per parameter, owed by this region or by nobody. Fills `outputs`
-  // with one owed value per result. The caller may hold slot locks.
-  void record(const StepRef& step, int device, std::span<const runtime::ValueRef> inputs,
+  // Records a step on a device. `inputs`: one value per parameter, owed by this region or by nobody; they are moved
+  // from. Fills `outputs` with one owed value per result. The caller may hold slot locks.
+  void record(const StepRef& step, int device, std::span<runtime::ValueRef> inputs,
               std::span<runtime::ValueRef> outputs);
 
   // An upper bound of the memory that the recorded steps will ask for.
