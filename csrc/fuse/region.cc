@@ -17,7 +17,15 @@ namespace {
 
 // A region that grows beyond this runs: the values it holds are memory.
 constexpr size_t kMostSteps = 1024;
+constexpr size_t kFewSteps = 8;
 constexpr int64_t kMostBytes = int64_t{256} << 20;
+// Note [Enough work]
+// A region that is recorded to its end before it starts leaves the device idle meanwhile. What fusion saves is memory
+// traffic and launches, not multiplications: once a region holds matrix products or convolutions (many operations for
+// each element) that take longer than a launch, it runs, and the device works while the next one is recorded.
+constexpr double kOperationsPerElement = 16;
+constexpr double kEnoughOnCpu = 4e6, kEnoughOnTpu = 20e9;
+
 // Note [Regions that change]
 // A thread whose last kMostNew regions were all new gains nothing by recording them. It rests: its ops run as in strict
 // mode and are only observed, until some stretch of them repeats itself.
@@ -114,6 +122,14 @@ IdleTimer& idle_timer() {
   return *instance;
 }
 
+double enough_work() {
+  static const double work = [] {
+    auto engine = runtime::Engine::get();
+    return engine.ok() && engine.value()->client().platform() != pjrt::PlatformKind::kCpu ? kEnoughOnTpu : kEnoughOnCpu;
+  }();
+  return work;
+}
+
 Status flush(int device) {
   Status first;
   for (Region* region : registry().snapshot())
@@ -191,10 +207,16 @@ void Region::record(const StepRef& step, int device, std::span<runtime::ValueRef
                     std::span<runtime::ValueRef> outputs) {
   std::lock_guard lock(mutex_);
   if (steps_since_cut_ >= kMostSteps || bytes_since_cut_ >= kMostBytes) run_all(Cut::kFull);
+  if (work_since_cut_ >= enough_work()) run_all(Cut::kWork);
   if (!steps_.empty() && device != device_) run_all(Cut::kDevice);
   if (!resting_.load(std::memory_order_relaxed)) {
     const int64_t pass = runtime::hooks::backward_pass();
-    if (cutter_.ends_before(step->id, pass)) run_all(Cut::kPeriod);
+    if (cutter_.ends_before(step->id, pass)) {
+      if (steps_since_cut_ >= kFewSteps)
+        run_all(Cut::kPeriod);
+      else
+        cutter_.restart();  // the little that came after another cut goes with the next round
+    }
     cutter_.append(step->id, pass);
   }
   const bool first = steps_.empty();
@@ -214,6 +236,8 @@ void Region::record(const StepRef& step, int device, std::span<runtime::ValueRef
   }
   steps_.push_back(std::move(recorded));
   ++steps_since_cut_;
+  if (const double work = step->program->flops; work > kOperationsPerElement * static_cast<double>(step->elements))
+    work_since_cut_ += work;
   ++grown_;
   if (first && always.load(std::memory_order_relaxed)) idle_timer().wake();
 }
@@ -270,12 +294,13 @@ void Region::run_all(Cut cut) {
 // Note [What tears a region]
 // A region that ran early, in part, would make regions of its parts that never return. So a part only uses a program
 // that exists, the rest is recorded as if nothing had happened, and both the cutter and the limits count on to where
-// the whole region ends. A full region is a cut like any other, but no beginning of the stream.
+// the whole region ends. A full region, or one of enough work, is a cut like any other, but no beginning of the stream.
 void Region::end_stream(Cut cut) {
   torn_ = false;
   steps_since_cut_ = 0;
   bytes_since_cut_ = 0;
-  if (cut != Cut::kFull && !resting_.load(std::memory_order_relaxed)) cutter_.restart();
+  work_since_cut_ = 0;
+  if (cut != Cut::kFull && cut != Cut::kWork && !resting_.load(std::memory_order_relaxed)) cutter_.restart();
 }
 
 bool Region::run_as_one(Cut cut) {

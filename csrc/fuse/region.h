@@ -77,6 +77,7 @@ class Region final : public runtime::Debtor {
   // Since the last cut, with what has run early.
   size_t steps_since_cut_ = 0;
   int64_t bytes_since_cut_ = 0;
+  double work_since_cut_ = 0;
   bool torn_ = false;                 // some has run early
   int64_t grown_ = 0, seen_ = -1;     // steps recorded ever; at the last look
   int new_in_a_row_ = 0;              // regions

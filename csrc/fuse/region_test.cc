@@ -24,13 +24,7 @@ const bool without_disk = setenv("TORCH_TPU_CACHE", "0", 1) == 0;
 
 const hlo::Type kF4{DType::kF32, {4}};
 
-// A step of one or two f32[4] operands and one result, which may take the memory of the first.
-StepRef step_of(const char* name, int operands, const std::function<hlo::Value(hlo::Builder&, hlo::Values)>& rule) {
-  hlo::Builder b;
-  hlo::Values xs;
-  for (int i = 0; i < operands; ++i) xs.push_back(b.parameter(kF4));
-  const hlo::Value result = rule(b, xs);
-  b.donate(0, 0);
+std::shared_ptr<Step> finished_step(const char* name, hlo::Builder& b, const hlo::Value& result) {
   auto function = std::make_shared<hlo::Function>();
   store::Request request;
   request.text = b.finish({result}, "main", function.get()).take();
@@ -40,6 +34,17 @@ StepRef step_of(const char* name, int operands, const std::function<hlo::Value(h
   step->name = name;
   step->program = store::get(engine().client(), request).take();
   step->function = std::move(function);
+  return step;
+}
+
+// A step of one or two f32[4] operands and one result, which may take the memory of the first.
+StepRef step_of(const char* name, int operands, const std::function<hlo::Value(hlo::Builder&, hlo::Values)>& rule) {
+  hlo::Builder b;
+  hlo::Values xs;
+  for (int i = 0; i < operands; ++i) xs.push_back(b.parameter(kF4));
+  const hlo::Value result = rule(b, xs);
+  b.donate(0, 0);
+  std::shared_ptr<Step> step = finished_step(name, b, result);
   step->donations = {{0, 0}};
   return step;
 }
@@ -231,6 +236,29 @@ TEST(Region, AResultThatIsNeededNowAndThenCostsOneMoreCompile) {
   round(true);
   round(false);  // the same program; what nobody needs is dropped
   EXPECT_EQ(joint_runs() - before, 2);
+}
+
+// A product of matrices is worth its own launch: it runs while the next op is recorded.
+TEST(Region, OfEnoughWorkRunsAtTheNextOp) {
+  constexpr int64_t n = 256;
+  const hlo::Type matrix{DType::kF32, {n, n}};
+  const StepRef product = [&] {
+    hlo::Builder b;
+    const hlo::Value x = b.parameter(matrix);
+    const hlo::Value y = b.dot(x, x, {{}, {}, {1}, {0}}, DType::kF32, hlo::Precision::kDefault);
+    return finished_step("product", b, y);
+  }();
+  Recording recording;
+  Result<pjrt::Buffer> buffer =
+      engine().client().from_host(std::vector<float>(n * n, 1.0F).data(), DType::kF32, {n, n}, 0);
+  ASSERT_TRUE(buffer.ok());
+  const ValueRef x(new runtime::BufferValue(buffer.take(), matrix, 0, n * n * 4));
+  const ValueRef y = record(product, {x});
+  EXPECT_NE(y->debtor.load(), nullptr);
+  const ValueRef small = record(add(), {upload({1, 2, 3, 4}), upload({1, 2, 3, 4})});
+  EXPECT_EQ(y->debtor.load(), nullptr);
+  EXPECT_NE(small->debtor.load(), nullptr);
+  EXPECT_EQ(read(small), (std::vector<float>{2, 4, 6, 8}));
 }
 
 TEST(Region, RunsWhenNothingIsRecordedForAWhileAndRemembersNoPart) {

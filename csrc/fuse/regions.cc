@@ -27,7 +27,7 @@ namespace {
 // and starts then: the worker takes at most a quarter of the wall time anyway (store/background.h). What an earlier
 // process compiled is only loaded, so that is tried at the second run.
 constexpr double kSecondsPerStep = 4e-6, kSecondsPerElement = 0.5e-9, kCompileSecondsPerStep = 0.03 / 3;
-constexpr double kSavesMuch = 25e-6;
+constexpr double kSavesMuch = 10e-6;
 constexpr int64_t kTryDiskAt = 2;
 constexpr size_t kKept = 1024;
 
@@ -272,9 +272,14 @@ std::string state_of(const Known& known) {
 }
 
 std::string most_often(const std::array<int64_t, kCuts>& cuts) {
-  static constexpr std::array<const char*, kCuts> names = {
-      "a read", "a read by another thread", "a synchronisation", "a new round", "its size", "another device",
-      "a pause"};
+  static constexpr std::array<const char*, kCuts> names = {"a read",
+                                                           "a read by another thread",
+                                                           "a synchronisation",
+                                                           "a new round",
+                                                           "its size",
+                                                           "its work",
+                                                           "another device",
+                                                           "a pause"};
   return names[static_cast<size_t>(std::max_element(cuts.begin(), cuts.end()) - cuts.begin())];
 }
 

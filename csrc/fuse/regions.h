@@ -42,10 +42,11 @@ enum class Cut {
   kSynchronize,  // or an event, a query, a switch of the mode
   kPeriod,       // the stream of ops begins again (cutter.h)
   kFull,         // it holds too much
+  kWork,         // it keeps the device busy for longer than its launch takes
   kDevice,       // the next op is another device's
   kEarly,        // nothing was recorded for a while, or memory is short: not where the stream would be cut
 };
-constexpr int kCuts = 7;
+constexpr int kCuts = 8;
 
 // How a region's runs went; counted without a lock.
 struct RegionCounts {

@@ -90,7 +90,8 @@ print("joint", torch.tpu.stats()["joint_executions"])
 
 
 def test_steps_that_return_run_as_one_program():
-    environment = {**os.environ, "TORCH_TPU_FUSE_AFTER": "3", "TORCH_TPU_FALLBACK": "error"}
+    of_lists = {"TORCH_TPU_EAGER_MODE": "strict", "TORCH_TPU_FUSE_AFTER": "3", "TORCH_TPU_FALLBACK": "error"}
+    environment = {**os.environ, **of_lists}
     run = subprocess.run(
         [sys.executable, "-c", JOINT], cwd=os.path.dirname(__file__), env=environment, capture_output=True, text=True
     )
