@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aten/backward_pass.h"
 #include "aten/data_dependent.h"
 #include "aten/device.h"
 #include "aten/fallback.h"
@@ -299,6 +300,7 @@ bool run(const Plan& plan, const c10::IValue* arguments, int element, Results& r
   // Before any lock: a thread of the parent may have held it when this child was forked.
   if (runtime::Engine::in_bad_fork()) take(runtime::Engine::get());
   runtime::totals().ops.fetch_add(1, std::memory_order_relaxed);
+  keep_backward_passes_here();
   bool fell_back = false;
   for (int tries = 0; tries < 1000; ++tries) {
     results.clear();

@@ -310,3 +310,20 @@ def test_fork_while_threads_work(forks):
         """
     )
     assert result.returncode == 0 and "done 2.0" in result.stdout, result.stderr[-2000:]
+
+
+def test_a_backward_pass_runs_in_the_calling_thread_unless_the_user_wants_another():
+    x = torch.ones(4, device="tpu", requires_grad=True)
+
+    def thread_of_backward() -> int:
+        seen = []
+        y = x * 2
+        y.register_hook(lambda grad: seen.append(threading.get_ident()))
+        y.sum().backward()
+        return seen[0]
+
+    assert thread_of_backward() == threading.get_ident()
+    with torch.autograd.set_multithreading_enabled(True):
+        assert thread_of_backward() != threading.get_ident()
+    assert thread_of_backward() == threading.get_ident()
+    assert x.grad.tolist() == [6.0] * 4
