@@ -72,6 +72,7 @@ struct Allocator final : public c10::DeviceAllocator {
   void recordStream(const at::DataPtr&, c10::Stream) override {}
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    run_recorded(device_index(index));
     const runtime::MemoryCounters now = runtime::counters(device_index(index));
     c10::CachingDeviceAllocator::DeviceStats stats;
     // Every buffer is its own segment: what is allocated, active and reserved is the same thing.
@@ -87,8 +88,12 @@ struct Allocator final : public c10::DeviceAllocator {
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex index) override { runtime::reset_accumulated(device_index(index)); }
-  void resetPeakStats(c10::DeviceIndex index) override { runtime::reset_peak(device_index(index)); }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    run_recorded(device_index(index));
+    runtime::reset_peak(device_index(index));
+  }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    run_recorded(device_index(index));
     const auto info = take(memory_info(device_index(index)));
     return {static_cast<size_t>(info.first), static_cast<size_t>(info.second)};
   }

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include "aten/storage.h"
+#include "runtime/hooks.h"
 #include "runtime/stream.h"
 
 namespace torch_tpu::aten {
@@ -18,5 +19,9 @@ int device_index(c10::DeviceIndex index) {
 }
 
 runtime::Engine& engine() { return *take(runtime::Engine::get()); }
+
+void run_recorded(int device) {
+  if (!pjrt::abandoned()) (void)runtime::hooks::flush(device);
+}
 
 }  // namespace torch_tpu::aten

@@ -16,6 +16,9 @@ inline c10::Device make_device(int index) {
   return c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index));
 }
 
+// Runs what is recorded for the device (of all, -1) and not run yet. A failure is told by whoever reads the values.
+void run_recorded(int device);
+
 // The engine, opened on first use. Raises RuntimeError with the engine's sentence when it cannot be opened.
 runtime::Engine& engine();
 

@@ -141,7 +141,7 @@ void Submission::submit() {
 
 void Submission::record(fuse::Region& region) {
   // Under memory pressure the op runs as in strict mode, so that out of memory raises at the call.
-  if (!runtime::admit(device_, region.owed_bytes() + entry_.step->bytes, call_.plan->name).ok()) {
+  if (!runtime::fits(device_, region.owed_bytes() + entry_.step->bytes)) {
     region.pay(fuse::Cut::kEarly);
     execute();
     return;

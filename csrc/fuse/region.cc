@@ -252,7 +252,7 @@ void Region::pay(Cut cut) {
 
 Status Region::pay_device(int device) {
   std::lock_guard lock(mutex_);
-  if (device != device_) return {};
+  if (device >= 0 && device != device_) return {};
   run_all(Cut::kSynchronize);
   if (!failure_) return {};
   Error error = std::move(*failure_);

@@ -35,7 +35,7 @@ class Region final : public runtime::Debtor {
   // Runs everything recorded. A failure stays in the values that it left without a buffer.
   void pay() override;
   void pay(Cut cut);
-  // The same if it is for this device; the first failure since one was asked for last.
+  // The same if it is for this device (or -1); the first failure since one was asked for last.
   Status pay_device(int device);
   Status failure();
   // Is anything recorded? With `run`, runs it if nothing was added since the last look. Does not wait for the lock.

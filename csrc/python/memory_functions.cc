@@ -12,10 +12,13 @@
 namespace torch_tpu::python {
 namespace {
 
+// Reads the device, and runs what is recorded for it: who asks about memory means what the program has made so far.
 bool to_device(const char* function, PyObject* const* arguments, Py_ssize_t count, int* device) {
   int64_t index = 0;
   if (!expect_count(function, count, 1) || !to_int(arguments[0], &index)) return false;
   *device = aten::device_index(static_cast<c10::DeviceIndex>(index));
+  WithoutGil released;
+  aten::run_recorded(*device);
   return true;
 }
 
@@ -68,6 +71,10 @@ PyObject* set_memory_fraction(PyObject* const* arguments, Py_ssize_t count) {
       !to_double(arguments[1], &fraction))
     return nullptr;
   const int device = aten::device_index(static_cast<c10::DeviceIndex>(index));
+  {
+    WithoutGil released;
+    aten::run_recorded(device);
+  }
   if (runtime::memory_limit(device) < 0) {
     // A part of no limit would be no limit: where the engine reports none, it is the machine's memory.
     const auto total = aten::total_memory(device);
@@ -98,6 +105,7 @@ PyObject* live_allocations(PyObject* const*, Py_ssize_t) {
   {
     // The visitor must not take the GIL: a deleter that holds it may wait for the table.
     WithoutGil released;
+    aten::run_recorded(-1);
     runtime::for_each_slot([&](runtime::Slot& slot) {
       std::lock_guard<std::mutex> lock(slot.mutex);
       LiveAllocation allocation{slot.device(), reinterpret_cast<intptr_t>(slot.address()), slot.bytes(), 0, ""};
@@ -146,6 +154,10 @@ PyObject* record_memory_history(PyObject* const* arguments, Py_ssize_t count) {
 
 // [(action, address, bytes, device, microseconds, [(file, line, function)])], oldest first.
 PyObject* memory_history(PyObject* const*, Py_ssize_t) {
+  {
+    WithoutGil released;
+    aten::run_recorded(-1);
+  }
   Ref list(PyList_New(0));
   for (const aten::TraceEntry& entry : aten::memory_trace()) {
     Ref frames(PyList_New(0));

@@ -17,7 +17,7 @@ using BackwardPass = int64_t (*)();
 void set_backward_pass(BackwardPass fn);
 int64_t backward_pass();
 
-// Runs what any thread has recorded for the device and not run yet; the first failure. Set by fuse/.
+// Runs what any thread has recorded for the device (-1: for any) and not run yet; the first failure. Set by fuse/.
 using Flush = Status (*)(int device);
 void set_flush(Flush fn);
 Status flush(int device);

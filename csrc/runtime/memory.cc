@@ -161,18 +161,20 @@ void account_free(BufferValue& value) {
   if (value.bytes >= kLargeValue && !pjrt::abandoned()) d.holders.remove(value);
 }
 
-Status admit(int device, int64_t bytes, std::string_view what) {
+bool fits(int device, int64_t bytes) {
   Device& d = device_of(device);
-  const auto fits = [&] {
-    const int64_t limit = d.limit.load(std::memory_order_relaxed);
-    return limit == kNoLimit || d.bytes.live() <= limit - bytes;
-  };
-  if (fits()) return {};
+  const int64_t limit = d.limit.load(std::memory_order_relaxed);
+  return limit == kNoLimit || d.bytes.live() <= limit - bytes;
+}
+
+Status admit(int device, int64_t bytes, std::string_view what) {
+  if (fits(device, bytes)) return {};
+  Device& d = device_of(device);
   d.retries.fetch_add(1, std::memory_order_relaxed);
   run_reclaimers();
   // What an in-flight program holds is given back when it ends. Its own error is reported by who reads its outputs.
   (void)wait_for_submissions(device);
-  if (fits()) return {};
+  if (fits(device, bytes)) return {};
   return out_of_memory(device, bytes, what);
 }
 

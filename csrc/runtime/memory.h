@@ -26,6 +26,8 @@ void account_free(BufferValue& value);
 
 constexpr int kMaxDevices = 64;
 
+// Is there room for so many bytes under the limit now? Costs two loads.
+bool fits(int device, int64_t bytes);
 // Asks for `bytes` more (outputs plus program temporaries) before a submission. When live + bytes would exceed the
 // limit: runs the reclaimers, waits for outstanding work, looks again once; then kOutOfMemory with asked, live, peak,
 // limit and the largest holders. Costs two atomic loads when there is no limit.

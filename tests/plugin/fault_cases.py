@@ -24,7 +24,9 @@ def order(faults: str) -> None:
 @pytest.fixture(autouse=True)
 def healthy() -> Iterator[None]:
     torch.tpu.init()
-    yield
+    # Where an error is raised by the call itself. What recorded ops do is tests/aten/test_fused*.py's business.
+    with torch.tpu.eager_mode("strict"):
+        yield
     plugin.torch_tpu_test_plugin_cancel_faults()
     plugin.torch_tpu_test_plugin_hold_events(0)
     with contextlib.suppress(RuntimeError):  # a fault that the test provoked and did not look at
