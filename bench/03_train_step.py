@@ -171,7 +171,7 @@ def main() -> None:
         script_of(__file__),
         minima,
         arguments.batches,
-        {OURS: shared, FUSED: {**shared, "TORCH_TPU_EAGER_MODE": "fused"}, RIVAL: shared, JAX: shared},
+        {OURS: shared, FUSED: shared, RIVAL: shared, JAX: shared},
     )
     return minima.emit(f"03_train_step {arguments.model}")
 

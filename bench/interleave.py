@@ -20,31 +20,45 @@ from typing import Any
 from rivals import ROOT, engine_path
 
 Figures = dict[str, float]
-OURS, FUSED, TORCH_CPU, RIVAL, JAX = "torchtpu", "torchtpu fused", "torch CPU", "torch-tpu 0.2.0", "JAX jit"
+OURS, FUSED, TORCH_CPU, JAX = "torchtpu", "torchtpu fused", "torch CPU", "JAX jit"
+RIVAL, RIVAL_FUSED = "torch-tpu 0.2.0", "torch-tpu 0.2.0 fused"
 PYTHON = {
     OURS: ROOT / ".venv/bin/python",
     FUSED: ROOT / ".venv/bin/python",
+    TORCH_CPU: ROOT / ".venv/bin/python",
     RIVAL: ROOT / ".venv-torch-tpu/bin/python",
+    RIVAL_FUSED: ROOT / ".venv-torch-tpu/bin/python",
     JAX: ROOT / ".venv-jax/bin/python",
 }
 
 
 def environment_of(contender: str) -> dict[str, str]:
     """What the contender's processes need beside our own environment."""
-    if contender == RIVAL:
+    if contender in (RIVAL, RIVAL_FUSED):
         return {"TPU_LIBRARY_PATH": engine_path(PYTHON[RIVAL]), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    return {"JAX_PLATFORMS": "cpu"} if contender == JAX else {}
+    extra = {
+        FUSED: {"TORCH_TPU_EAGER_MODE": "fused"},
+        TORCH_CPU: {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        JAX: {"JAX_PLATFORMS": "cpu"},
+    }
+    return extra.get(contender, {})
 
 
 def device_of(contender: str) -> str:
     """Imports torch with the contender's device; returns the device string."""
-    if contender == RIVAL:  # its public loader registers nothing without a TPU, see goals.md
+    if contender == TORCH_CPU:
+        return "cpu"
+    if contender in (RIVAL, RIVAL_FUSED):  # its public loader registers nothing without a TPU, see goals.md
         import torch_tpu._loader as loader
         from torch_tpu._internal import env
 
         # Below the version gate of a native scan op that XLA:CPU cannot run.
         loader._set_libtpu_version = lambda: env.set_libtpu_version("0.0.30")
         loader._init_device("tpu")
+        if contender == RIVAL_FUSED:
+            from torch_tpu._internal import execution_mode
+
+            execution_mode.eager_mode = execution_mode.EagerMode.DEFER_AND_FUSE
     return "tpu"
 
 
@@ -99,6 +113,10 @@ class Minima:
             better: Callable[..., float] = max if figure.endswith("GB/s") else min
             key = (contender, figure)
             self._best[key] = better(value, self._best.get(key, value))
+
+    def best(self, contender: str, figure: str) -> float | None:
+        """None if it was not measured."""
+        return self._best.get((contender, figure))
 
     def emit(self, bench: str) -> None:
         """One JSON line per figure."""
