@@ -138,6 +138,7 @@ bench: bench-setup cpp-built
 	build-tests/bench_execute >> docs/figures/dispatch.jsonl
 	$(PY) bench/03_train_step.py --model mlp > docs/figures/train_step.jsonl
 	$(PY) bench/03_train_step.py --model block >> docs/figures/train_step.jsonl
+	$(PY) bench/03_fused.py --stress > docs/figures/fused.jsonl
 	$(PY) bench/06_cold_start.py > docs/figures/cold_start.jsonl
 
 docs: build
