@@ -17,7 +17,7 @@ uint64_t extended(uint64_t hash, uint64_t op) {
 }  // namespace
 
 bool Cutter::ends_before(uint64_t op, int64_t pass) {
-  if (pass_ >= 0 && pass < 0) return size_ >= kLeastOps;
+  if (pass_ < 0 && pass >= 0) return size_ > 0;
   return (size_ >= kLeastOps && op == first_ && periods_.contains(hash_)) || repeats_before(op);
 }
 

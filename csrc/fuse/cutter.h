@@ -9,11 +9,12 @@
 namespace torch_tpu::fuse {
 
 // Note [Where a region is cut]
-// A region that is cut at another place each time never returns. Host reads cut where the program reads, and the end of
-// a backward pass is a cut (the optimizer's ops belong to the next round). Between them a loop only repeats itself, and
-// the cut has to be at the same op of every round. So a region is cut before an op that equals its first one, once what
-// lies between has been seen to be a period: twice the same sequence. Where the repetition begins is not known (the
-// first round is often another one), so it is looked for from a fixed op on, which moves, in ever longer windows.
+// A region that is cut at another place each time never returns. Host reads cut where the program reads, and the
+// beginning of a backward pass is a cut: the device works on the forward pass while the host records the backward pass,
+// with which the update and the next forward pass go. Between such places a loop only repeats itself, and the cut has
+// to be at the same op of every round. So a region is cut before an op that equals its first one, once what lies
+// between has been seen to be a period: twice the same sequence. Where the repetition begins is not known (the first
+// round is often another one), so it is looked for from a fixed op on, which moves, in ever longer windows.
 class Cutter {
  public:
   // Does the region end before this op? `pass`: the backward pass that the op is part of, or -1.

@@ -240,7 +240,7 @@ TEST(Region, AResultThatIsNeededNowAndThenCostsOneMoreCompile) {
 
 // A product of matrices is worth its own launch: it runs while the next op is recorded.
 TEST(Region, OfEnoughWorkRunsAtTheNextOp) {
-  constexpr int64_t n = 256;
+  constexpr int64_t n = 700;  // 700 million operations
   const hlo::Type matrix{DType::kF32, {n, n}};
   const StepRef product = [&] {
     hlo::Builder b;
