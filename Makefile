@@ -8,7 +8,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamps
 CASES := ../shared/cases
 
-.PHONY: setup build demo test cpp-built test-cpp test-python test-like-tpu test-fused test-cases test-all asan lint check-headers format wheel bench-setup bench docs clean
+.PHONY: setup build demo test cpp-built test-cpp test-python test-like-tpu test-fused test-strict test-cases test-all asan lint check-headers format wheel bench-setup bench docs clean
 
 # --- set-up ------------------------------------------------------------------------------------------------------------
 $(STAMP)/packages: requirements/build.txt requirements/test.txt
@@ -61,17 +61,21 @@ test-like-tpu: build cpp-built
 	$(LIKE_TPU) $(PY) -m pytest -q -m "not slow" tests/aten \
 	  -k "not fork and not thousand and not memory_does_not_grow and not reading_while"
 
-# And once more in the fused eager mode, with every region compiled at its third run.
+# And once more with every region of ops compiled at its third run, and without regions.
 test-fused: build
 	TORCH_TPU_EAGER_MODE=fused TORCH_TPU_FUSE_AFTER=3 TORCH_TPU_FUZZ_PROGRAMS=200 \
 	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten
+
+test-strict: build
+	TORCH_TPU_EAGER_MODE=strict TORCH_TPU_FUZZ_PROGRAMS=200 \
+	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten tests/package/test_limits.py
 
 # The suite made from public bug reports, in groups that need neither torch.compile nor several ranks.
 test-cases: build
 	@if test -d $(CASES); then $(PY) tools/run_case_suite.py --cases $(CASES); \
 	 else echo "test-cases: $(CASES) is not there, skipped"; fi
 
-test: test-cpp test-python test-like-tpu test-fused test-cases
+test: test-cpp test-python test-like-tpu test-fused test-strict test-cases
 
 # Everything, with what takes minutes: resumable (delete out/test-all to start again); its closing lines go to
 # docs/test_all.md.

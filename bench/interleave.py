@@ -20,7 +20,7 @@ from typing import Any
 from rivals import ROOT, engine_path
 
 Figures = dict[str, float]
-OURS, FUSED, TORCH_CPU, JAX = "torchtpu", "torchtpu fused", "torch CPU", "JAX jit"
+OURS, FUSED, TORCH_CPU, JAX = "torchtpu strict", "torchtpu fused", "torch CPU", "JAX jit"
 RIVAL, RIVAL_FUSED = "torch-tpu 0.2.0", "torch-tpu 0.2.0 fused"
 PYTHON = {
     OURS: ROOT / ".venv/bin/python",
@@ -37,6 +37,7 @@ def environment_of(contender: str) -> dict[str, str]:
     if contender in (RIVAL, RIVAL_FUSED):
         return {"TPU_LIBRARY_PATH": engine_path(PYTHON[RIVAL]), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     extra = {
+        OURS: {"TORCH_TPU_EAGER_MODE": "strict"},
         FUSED: {"TORCH_TPU_EAGER_MODE": "fused"},
         TORCH_CPU: {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         JAX: {"JAX_PLATFORMS": "cpu"},

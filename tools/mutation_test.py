@@ -249,6 +249,7 @@ def environment_of(name: str, programs: int, seed: int) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(TREE), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))),
         "TORCH_TPU_CACHE_DIR": str(store),
+        "TORCH_TPU_EAGER_MODE": "strict",  # where every mutant is on the way of every op
         "TORCH_TPU_FUZZ_PROGRAMS": str(programs),
         "TORCH_TPU_FUZZ_SEED": str(seed),
     }

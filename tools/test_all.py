@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = ["-m", "pytest", "-q"]
+PYTEST = ["-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
 PLUGIN = ROOT / "build-tests/tests/plugin/libtorch_tpu_test_plugin.so"
 # By name: arguments for Python, and additions to the environment.
 SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
@@ -25,7 +25,9 @@ SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "aten": ([*PYTEST, "tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
     "plugin": ([*PYTEST, "tests/plugin"], {"TORCH_TPU_TEST_PLUGIN_LIBRARY": str(PLUGIN)}),
     "examples": ([*PYTEST, "tests/examples"], {}),
-    "fused": ([*PYTEST, "tests/aten"], {"TORCH_TPU_EAGER_MODE": "fused", "TORCH_TPU_FUSE_AFTER": "3"}),
+    "every region compiled": ([*PYTEST, "tests/aten", "tests/ops", "tests/models"], {"TORCH_TPU_FUSE_AFTER": "3"}),
+    "strict mode": ([*PYTEST, "tests/aten", "tests/ops", "tests/models"], {"TORCH_TPU_EAGER_MODE": "strict"}),
+    "debug mode": ([*PYTEST, "tests/aten", "tests/ops", "tests/models"], {"TORCH_TPU_EAGER_MODE": "debug"}),
     "mutation": (["tools/mutation_test.py"], {}),
 }
 
@@ -36,9 +38,14 @@ def commit() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def record_of(name: str, folder: Path) -> Path:
+    """Where a shard's closing line is kept."""
+    return folder / f"{name.replace(' ', '-')}.txt"
+
+
 def run_shard(name: str, folder: Path) -> bool:
     """Runs one shard unless it passed before; prints and keeps its closing line."""
-    record = folder / f"{name}.txt"
+    record = record_of(name, folder)
     if record.exists():
         print(f"{name}: {record.read_text().strip()} (kept)")
         return True
@@ -66,7 +73,7 @@ def main() -> int:
             record.unlink()
     if not all([run_shard(name, folder) for name in SHARDS]):
         return 1
-    lines = [f"- {name}: {(folder / f'{name}.txt').read_text().strip()}" for name in SHARDS]
+    lines = [f"- {name}: {record_of(name, folder).read_text().strip()}" for name in SHARDS]
     day = datetime.date.today().isoformat()
     (ROOT / "docs" / "test_all.md").write_text(
         f"# make test-all\n\n{day}, commit {commit()}\n\n" + "\n".join(lines) + "\n"

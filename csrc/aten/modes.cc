@@ -21,7 +21,7 @@ EagerMode initial_mode() {
   if (take(env::flag("TPU_LAUNCH_BLOCKING"))) return EagerMode::kDebug;
   if (take(env::flag("TPU_DEFER_AND_FUSE"))) return EagerMode::kFused;
   const std::string text = take(env::one_of("TORCH_TPU_EAGER_MODE"));
-  return text == "debug" ? EagerMode::kDebug : text == "fused" ? EagerMode::kFused : EagerMode::kStrict;
+  return text == "debug" ? EagerMode::kDebug : text == "strict" ? EagerMode::kStrict : EagerMode::kFused;
 }
 
 std::atomic<EagerMode>& mode() {

@@ -14,7 +14,7 @@ FallbackMode set_fallback_mode(FallbackMode mode);
 
 enum class EagerMode {
   kStrict,  // each op is submitted when it is called
-  kFused,   // ops are recorded and run together (fuse/)
+  kFused,   // ops are recorded and run together (fuse/); the default
   kDebug,   // each op is waited for, its indices are checked at the call
 };
 // Starts as TORCH_TPU_EAGER_MODE, TPU_LAUNCH_BLOCKING and TPU_DEFER_AND_FUSE say.

@@ -90,9 +90,10 @@ const std::vector<Variable>& variables() {
        "When an index out of range raises: never, at the next host read, or at the call."},
       {"TORCH_TPU_FALLBACK", "one of warn|quiet|error", "warn", "public",
        "What an op without a rule does: run on the CPU with one warning, silently, or raise."},
-      {"TORCH_TPU_EAGER_MODE", "one of strict|fused|debug", "strict", "public",
-       "\"fused\" records ops and runs those that keep returning as one program (experimental); \"debug\" waits for "
-       "every op and checks indices at the call, as TPU_LAUNCH_BLOCKING=1 does."},
+      {"TORCH_TPU_EAGER_MODE", "one of fused|strict|debug", "fused", "public",
+       "\"fused\" records ops and runs those that keep returning as one program; \"strict\" submits every op when it "
+       "is "
+       "called; \"debug\" waits for every op and checks indices at the call, as TPU_LAUNCH_BLOCKING=1 does."},
       {"TPU_LAUNCH_BLOCKING", "flag", "0", "public",
        "1 waits for every op, so that errors are raised where they happen."},
       {"TPU_DEFER_AND_FUSE", "flag", "0", "public", "1 is TORCH_TPU_EAGER_MODE=fused."},

@@ -153,7 +153,6 @@ y = None
 torch.tpu.reset_peak_memory_stats()
 live = torch.tpu.memory_allocated()
 y = steps(x)
-assert torch.tpu.memory_allocated() == live
 torch.tpu.synchronize()
 print(torch.tpu.memory_allocated() - live, torch.tpu.max_memory_allocated() - live)
 """

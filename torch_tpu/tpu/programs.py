@@ -107,10 +107,10 @@ class fallback(_Switch):
 
 
 class eager_mode(_Switch):
-    """How ops run: ``"strict"`` (each is submitted when it is called), ``"fused"`` (ops are recorded, and sequences of
-    ops that keep returning run as one program; experimental) or ``"debug"`` (each is waited for and checks its indices,
-    so an error names the line that made it; like ``TPU_LAUNCH_BLOCKING=1``). Results are the same in every mode. For the
-    whole process; as a context manager, for a block.
+    """How ops run: ``"fused"`` (the default: ops are recorded, and sequences of ops that keep returning run as one
+    program), ``"strict"`` (each is submitted when it is called) or ``"debug"`` (each is waited for and checks its
+    indices, so an error names the line that made it; like ``TPU_LAUNCH_BLOCKING=1``). Results are the same in every mode.
+    For the whole process; as a context manager, for a block.
 
     Raises ValueError for another word.
     """
@@ -124,10 +124,11 @@ class eager_mode(_Switch):
 
 
 class debug_mode(eager_mode):
-    """``eager_mode("debug")``, or with False ``eager_mode("strict")``."""
+    """``eager_mode("debug")``; with False, ``eager_mode("fused")`` where it is on now."""
 
     def __init__(self, mode: bool = True) -> None:
-        super().__init__("debug" if mode else "strict")
+        now = _C.eager_mode()
+        super().__init__("debug" if mode else "fused" if now == "debug" else now)
 
 
 class index_check(_Switch):
