@@ -13,6 +13,7 @@
 #include "hlo/view.h"
 #include "ops/promote.h"
 #include "runtime/engine.h"
+#include "runtime/hooks.h"
 #include "runtime/statistics.h"
 
 namespace torch_tpu::aten {
@@ -436,6 +437,7 @@ EntryRef make_entry(const Call& call) {
   step->program = take(store::get(engine->client(), request));
   step->bytes += step->program->temporary_bytes;
   step->id = fuse::next_step_id();
+  step->site = runtime::hooks::call_site();
   entry->step = std::move(step);
   return entry;
 }

@@ -131,6 +131,16 @@ double enough_work() {
   return work;
 }
 
+// Note [The line of a late error]
+// PyTorch gives up the GIL around an op, and taking it back for the line of every recorded op would cost a tenth of the
+// op, or a wait for another thread. So the error names the line that called the op first, in these shapes, and says how
+// to find this call.
+Error with_site(Error error, const Step& step) {
+  if (!step.site.empty())
+    error.message += " (recorded; first called at " + step.site + "; TPU_LAUNCH_BLOCKING=1 raises at the line itself)";
+  return error;
+}
+
 Status flush(int device) {
   Status first;
   for (Region* region : registry().snapshot())
@@ -448,7 +458,8 @@ bool Region::run_joint(const Joint& joint, const Wiring& w) {
     const bool consumed = std::any_of(joint.donated.begin(), joint.donated.end(),
                                       [&](int parameter) { return values_[w.external[parameter]]->buffer.deleted(); });
     if (!consumed) return false;
-    for (const hlo::Source& result : w.returned) fail(values_[place_of(result)], status.error());
+    for (const hlo::Source& result : w.returned)
+      fail(values_[place_of(result)], with_site(status.error(), *steps_[result.call].step));
     return true;
   }
   runtime::totals().donations += donations;
@@ -496,7 +507,7 @@ void Region::run_step(const Recorded& r) {
     runtime::totals().donations += static_cast<int64_t>(step.donations.size() - kept.size());
     outputs.resize(results);
     const Status status = launch({step.name, step.program, device_, bytes, arguments, kept}, outputs);
-    if (!status.ok()) error = status.error();
+    if (!status.ok()) error = with_site(status.error(), step);
   }
   // Before the results are counted as memory: what was overwritten is gone.
   for (size_t i = r.inputs; i < r.outputs; ++i) values_[i] = {};

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "hlo/function.h"
@@ -20,6 +21,7 @@ struct Donation {
 struct Step {
   uint64_t id = 0;             // no two steps of a process have the same
   const char* name = nullptr;  // "aten::add_.Tensor"; lives for ever
+  std::string site;            // the user's line that called it first: "model.py:12", or empty
   store::ProgramRef program;
   hlo::FunctionRef function;
   std::vector<Donation> donations;

@@ -106,6 +106,31 @@ def test_poisoned_output_raises_where_it_is_read(x: torch.Tensor) -> None:
     assert good.tolist() == [0, 2, 4, 6, 8, 10]
 
 
+def test_a_recorded_op_that_fails_is_told_where_its_result_is_read(x: torch.Tensor) -> None:
+    with torch.tpu.eager_mode("fused"):
+        (x * 3).tolist()
+        order(f"execute:1:1:{INTERNAL}")
+        bad = x + 2
+        worse = bad * 3
+        good = x * 3
+        for reader in (worse, bad):
+            with pytest.raises(
+                RuntimeError, match=r"aten::add\.Tensor: .*injected fault.*first called at .*fault_cases\.py:\d+"
+            ):
+                reader.tolist()
+        assert good.tolist() == [0, 3, 6, 9, 12, 15]
+        assert (x + 2).tolist() == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_recorded_op_that_is_out_of_memory_names_itself(x: torch.Tensor) -> None:
+    with torch.tpu.eager_mode("fused"):
+        order(f"execute:1:2:{RESOURCE_EXHAUSTED}")
+        y = x + 2
+        with pytest.raises(torch.OutOfMemoryError, match=r"aten::add\.Tensor: out of memory on tpu:0.*first called at"):
+            y.tolist()
+        assert x.tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_failed_compile_is_tried_again() -> None:
     x = torch.arange(7.0, device="tpu")
     order(f"compile:1:1:{INTERNAL}")
