@@ -43,19 +43,23 @@ class WriteLocks {
   c10::SmallVector<runtime::Slot*, 4> slots_;
 };
 
-// Between gathering and locking another thread may have swapped a written slot's value. The newest value is used;
-// false if its buffer has another type than the key says.
-bool refresh(Call& call) {
+// Between gathering and locking another thread may have swapped a written slot's value, made this thread's recording
+// end or the mode another. The newest value is used; false if its buffer has another type than the key says, or if an
+// operand is owed that `region` (where this op will be recorded, or null) does not owe: gathering again makes it run.
+bool refresh(Call& call, const fuse::Region* region) {
   for (Operand& operand : call.operands) {
-    if (!operand.written || !operand.value) continue;
-    if (operand.slot->error) raise(*operand.slot->error);
-    if (operand.slot->value.get() == operand.value.get()) continue;
-    const runtime::ValueRef& newest = operand.slot->value;
-    if (!newest || !(newest->type == operand.value->type)) return false;
-    // Another thread has recorded the write: gathering again makes it run.
-    const runtime::Debtor* debtor = newest->debtor.load(std::memory_order_acquire);
-    if ((debtor != nullptr && debtor != fuse::Region::recording()) || newest->failure) return false;
-    operand.value = newest;
+    if (!operand.value) continue;
+    if (operand.written) {
+      if (operand.slot->error) raise(*operand.slot->error);
+      const runtime::ValueRef& newest = operand.slot->value;
+      if (newest.get() != operand.value.get()) {
+        if (!newest || !(newest->type == operand.value->type)) return false;
+        operand.value = newest;
+      }
+    }
+    // Whether it failed may be read only once nobody owes it.
+    const runtime::Debtor* debtor = operand.value->debtor.load(std::memory_order_acquire);
+    if (debtor != nullptr ? debtor != region : operand.value->failure != nullptr) return false;
   }
   return true;
 }
@@ -65,8 +69,8 @@ class Submission {
   Submission(Call& call, const Entry& entry, const std::optional<at::Generator>& generator)
       : call_(call), entry_(entry), device_(call.device < 0 ? 0 : call.device), generator_(generator) {}
 
-  // Runs the program, or records it where this thread is recording.
-  void submit();
+  // Runs the program, or records it where there is a region.
+  void submit(fuse::Region* region);
   void store_written();
   void wrap_fresh(Results& results);
   void finish();
@@ -129,9 +133,9 @@ void Submission::fail(const Error& error) {
   raise(error);
 }
 
-void Submission::submit() {
+void Submission::submit(fuse::Region* region) {
   collect_scalars();
-  if (fuse::Region* region = fuse::Region::recording()) {
+  if (region != nullptr) {
     record(*region);
   } else {
     execute();
@@ -260,8 +264,10 @@ bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Result
   Submission submission(call, *entry, generator);
   if (entry->step) {
     WriteLocks locks(call);
-    if (!refresh(call)) return false;
-    submission.submit();
+    // Asked once: the mode may change at any time.
+    fuse::Region* const region = fuse::Region::recording();
+    if (!refresh(call, region)) return false;
+    submission.submit(region);
     submission.store_written();
   }
   submission.wrap_fresh(results);
