@@ -262,6 +262,7 @@ void Region::pay(Cut cut) {
 }
 
 Status Region::pay_device(int device) {
+  if (pjrt::abandoned()) return {};
   std::lock_guard lock(mutex_);
   if (device >= 0 && device != device_) return {};
   run_all(Cut::kSynchronize);
