@@ -21,7 +21,7 @@ int device_index(c10::DeviceIndex index) {
 runtime::Engine& engine() { return *take(runtime::Engine::get()); }
 
 void run_recorded(int device) {
-  if (!pjrt::abandoned()) (void)runtime::hooks::flush(device);
+  if (!pjrt::abandoned()) runtime::hooks::run_recorded(device);
 }
 
 }  // namespace torch_tpu::aten

@@ -8,6 +8,7 @@
 
 #include "aten/device.h"
 #include "aten/storage.h"
+#include "fuse/region.h"
 #include "runtime/late_error.h"
 #include "runtime/stream.h"
 
@@ -101,7 +102,11 @@ struct GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   Stream getNewStream(Device device, int priority) const override {
     return to_c10(runtime::new_stream(device_index(device), priority));
   }
-  Stream exchangeStream(Stream stream) const override { return to_c10(runtime::exchange_stream(to_runtime(stream))); }
+  Stream exchangeStream(Stream stream) const override {
+    const runtime::Stream next = to_runtime(stream);
+    if (next != runtime::current_stream(next.device)) fuse::run_before_switch_of_stream();
+    return to_c10(runtime::exchange_stream(next));
+  }
   void* getStreamNativeHandle(const Stream stream) const override {
     // PJRT has no stream object; the label is all there is to identify one.
     return reinterpret_cast<void*>(static_cast<intptr_t>(stream.id()));

@@ -11,6 +11,7 @@
 #include "runtime/engine.h"
 #include "runtime/hooks.h"
 #include "runtime/statistics.h"
+#include "runtime/stream.h"
 
 namespace torch_tpu::fuse {
 namespace {
@@ -135,16 +136,20 @@ double enough_work() {
 // PyTorch gives up the GIL around an op, and taking it back for the line of every recorded op would cost a tenth of the
 // op, or a wait for another thread. So the error names the line that called the op first, in these shapes, and says how
 // to find this call.
-Error with_site(Error error, const Step& step) {
+std::shared_ptr<runtime::Failure> failure_of(Error error, const Step& step) {
   if (!step.site.empty())
     error.message += " (recorded; first called at " + step.site + "; TPU_LAUNCH_BLOCKING=1 raises at the line itself)";
-  return error;
+  return std::make_shared<runtime::Failure>(std::move(error));
 }
 
-Status flush(int device) {
+void run_recorded(int device) {
+  for (Region* region : registry().snapshot()) region->pay_device(device);
+}
+
+Status take_failure(int device) {
   Status first;
   for (Region* region : registry().snapshot())
-    if (Status status = region->pay_device(device); first.ok()) first = std::move(status);
+    if (Status status = region->take_failure(device); first.ok()) first = std::move(status);
   return first;
 }
 
@@ -199,9 +204,14 @@ void Region::observe(const Step& step) {
   region.cutter_.append(step.id);
 }
 
+void run_before_switch_of_stream() {
+  if (thread_state.region != nullptr && !pjrt::abandoned()) thread_state.current_region()->pay(Cut::kSynchronize);
+}
+
 void set_recording(bool on) {
   static const bool hooked = [] {
-    runtime::hooks::set_flush(&flush);
+    static constexpr runtime::hooks::Recorder recorder{&run_recorded, &take_failure};
+    runtime::hooks::set_recorder(&recorder);
     runtime::Engine::before_shutdown([] {
       always.store(false);
       idle_timer().stop();
@@ -231,8 +241,11 @@ void Region::record(const StepRef& step, int device, std::span<runtime::ValueRef
     cutter_.append(step->id, pass);
   }
   const bool first = steps_.empty();
-  if (first) empty_.store(false, std::memory_order_release);
-  device_ = device;
+  if (first) {
+    empty_.store(false, std::memory_order_release);
+    device_ = device;
+    stream_ = runtime::current_stream(device).id;
+  }
   Recorded recorded{step, values_.size(), values_.size() + inputs.size()};
   values_.insert(values_.end(), std::move_iterator(inputs.begin()), std::move_iterator(inputs.end()));
   for (size_t k = 0; k < outputs.size(); ++k) {
@@ -261,23 +274,25 @@ void Region::pay(Cut cut) {
   run_all(cut);
 }
 
-Status Region::pay_device(int device) {
-  if (pjrt::abandoned()) return {};
+void Region::pay_device(int device) {
+  if (pjrt::abandoned()) return;
   std::lock_guard lock(mutex_);
-  if (device >= 0 && device != device_) return {};
-  run_all(Cut::kSynchronize);
-  if (!failure_) return {};
-  Error error = std::move(*failure_);
-  failure_.reset();
-  return error;
+  if (device < 0 || device == device_) run_all(Cut::kSynchronize);
 }
 
-Status Region::failure() {
+Status Region::take_failure(int device) {
+  if (pjrt::abandoned()) return {};
   std::lock_guard lock(mutex_);
-  if (!failure_) return {};
-  Error error = std::move(*failure_);
-  failure_.reset();
-  return error;
+  for (auto it = failures_.begin(); it != failures_.end();) {
+    const auto [where, failure] = *it;
+    if (device >= 0 && where != device) {
+      ++it;
+      continue;
+    }
+    it = failures_.erase(it);
+    if (!failure->told.exchange(true)) return failure->error;
+  }
+  return {};
 }
 
 bool Region::look(bool run) {
@@ -293,7 +308,9 @@ bool Region::look(bool run) {
 // Ends with every recorded value settled or failed and nothing recorded.
 void Region::run_all(Cut cut) {
   if (!steps_.empty()) {
+    const runtime::Stream before = runtime::exchange_stream({device_, stream_});
     if (!run_as_one(torn_ ? Cut::kEarly : cut)) run_steps();
+    runtime::exchange_stream(before);
     steps_.clear();
     values_.clear();
     bytes_ = 0;
@@ -458,9 +475,12 @@ bool Region::run_joint(const Joint& joint, const Wiring& w) {
   if (!status.ok()) {
     const bool consumed = std::any_of(joint.donated.begin(), joint.donated.end(),
                                       [&](int parameter) { return values_[w.external[parameter]]->buffer.deleted(); });
-    if (!consumed) return false;
+    if (!consumed) {
+      for (int parameter : joint.donated) values_[w.external[parameter]]->consumed = false;
+      return false;
+    }
     for (const hlo::Source& result : w.returned)
-      fail(values_[place_of(result)], with_site(status.error(), *steps_[result.call].step));
+      fail(values_[place_of(result)], failure_of(status.error(), *steps_[result.call].step));
     return true;
   }
   runtime::totals().donations += donations;
@@ -486,13 +506,13 @@ void Region::run_steps() {
 void Region::run_step(const Recorded& r) {
   const Step& step = *r.step;
   const size_t results = step.function->results.size();
-  std::optional<Error> error;
+  FailureRef failure;
   std::vector<PJRT_Buffer*> arguments, outputs;
-  for (size_t i = r.inputs; i < r.outputs && !error; ++i) {
-    if (values_[i]->failure) error = *values_[i]->failure;
+  for (size_t i = r.inputs; i < r.outputs && !failure; ++i) {
+    failure = values_[i]->failure;
     arguments.push_back(values_[i]->buffer.get());
   }
-  if (!error) {
+  if (!failure) {
     std::vector<int64_t> kept;
     int64_t bytes = step.bytes;
     // The references of earlier steps are gone, so a value that is only ours is held once.
@@ -508,23 +528,25 @@ void Region::run_step(const Recorded& r) {
     runtime::totals().donations += static_cast<int64_t>(step.donations.size() - kept.size());
     outputs.resize(results);
     const Status status = launch({step.name, step.program, device_, bytes, arguments, kept}, outputs);
-    if (!status.ok()) error = with_site(status.error(), step);
+    if (!status.ok()) failure = failure_of(status.error(), step);
   }
   // Before the results are counted as memory: what was overwritten is gone.
   for (size_t i = r.inputs; i < r.outputs; ++i) values_[i] = {};
   for (size_t k = 0; k < results; ++k) {
     const runtime::ValueRef& value = values_[r.outputs + k];
-    if (error)
-      fail(value, *error);
+    if (failure)
+      fail(value, failure);
     else
       value->settle(pjrt::Buffer(&runtime::Engine::get().value()->client(), outputs[k]));
   }
   for (size_t k = 0; k < results; ++k) values_[r.outputs + k] = {};
 }
 
-void Region::fail(const runtime::ValueRef& value, const Error& error) {
-  if (!failure_) failure_ = error;
-  value->fail(error);
+void Region::fail(const runtime::ValueRef& value, const FailureRef& failure) {
+  value->fail(failure);
+  std::erase_if(failures_, [](const auto& f) { return f.second->told.load(std::memory_order_relaxed); });
+  const bool waits = std::any_of(failures_.begin(), failures_.end(), [&](const auto& f) { return f.first == device_; });
+  if (!waits) failures_.emplace_back(device_, failure);
 }
 
 Recording::Recording() {
@@ -536,7 +558,7 @@ Status Recording::finish() {
   open_ = false;
   if (--thread_state.depth > 0 || Region::recording() != nullptr) return {};
   thread_state.region->pay(Cut::kSynchronize);
-  return thread_state.region->failure();
+  return thread_state.region->take_failure(-1);
 }
 
 Recording::~Recording() {

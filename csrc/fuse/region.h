@@ -35,9 +35,10 @@ class Region final : public runtime::Debtor {
   // Runs everything recorded. A failure stays in the values that it left without a buffer.
   void pay() override;
   void pay(Cut cut);
-  // The same if it is for this device (or -1); the first failure since one was asked for last.
-  Status pay_device(int device);
-  Status failure();
+  // The same if it is for this device (or -1).
+  void pay_device(int device);
+  // The first failure on the device (or any, -1) that nobody was told of, once.
+  Status take_failure(int device);
   // Is anything recorded? With `run`, runs it if nothing was added since the last look. Does not wait for the lock.
   bool look(bool run);
 
@@ -52,6 +53,7 @@ class Region final : public runtime::Debtor {
     size_t outputs;  // and of its first result
   };
   struct Wiring;
+  using FailureRef = std::shared_ptr<runtime::Failure>;
 
   void run_all(Cut cut);
   void end_stream(Cut cut);
@@ -63,17 +65,18 @@ class Region final : public runtime::Debtor {
   bool run_joint(const Joint& joint, const Wiring& wiring);
   void run_steps();
   void run_step(const Recorded& recorded);
-  void fail(const runtime::ValueRef& value, const Error& error);
+  void fail(const runtime::ValueRef& value, const FailureRef& failure);
 
   std::mutex mutex_;
   Cutter cutter_;
   int device_ = 0;
+  int64_t stream_ = 0;                    // that its thread was in at the first step
   std::atomic<bool> of_backward_{false};  // its thread is autograd's
   std::atomic<bool> empty_{true};         // set once the values are settled
   std::atomic<int64_t> bytes_{0};         // of the results recorded
   std::vector<Recorded> steps_;
   std::vector<runtime::ValueRef> values_;
-  std::optional<Error> failure_;
+  std::vector<std::pair<int, FailureRef>> failures_;  // by device; those that nobody was told of
   // Since the last cut, with what has run early.
   size_t steps_since_cut_ = 0;
   int64_t bytes_since_cut_ = 0;
@@ -101,5 +104,8 @@ class Recording {
 // Every thread records from now on (fused eager), or only inside of a Recording. Turned off, what other threads have
 // recorded stays owed until somebody needs it.
 void set_recording(bool always);
+
+// The calling thread is about to work in another stream: what it has recorded belongs to the present one.
+void run_before_switch_of_stream();
 
 }  // namespace torch_tpu::fuse

@@ -9,6 +9,7 @@
 #include "hlo/builder.h"
 #include "runtime/hooks.h"
 #include "runtime/statistics.h"
+#include "runtime/stream.h"
 #include "runtime/test_engine.h"
 #include "store/background.h"
 
@@ -58,6 +59,31 @@ const StepRef& square() {
   static const StepRef step =
       step_of("square", 1, [](hlo::Builder& b, const hlo::Values& x) { return b.mul(x[0], x[0]); });
   return step;
+}
+
+// Every thread records while one is open.
+class Always {
+ public:
+  Always() { set_recording(true); }
+  ~Always() { set_recording(false); }
+};
+
+// The product of a matrix with itself: milliseconds of work.
+constexpr int64_t kMatrix = 700;  // 700 million operations
+const hlo::Type kMatrixType{DType::kF32, {kMatrix, kMatrix}};
+const StepRef& product() {
+  static const StepRef step = [] {
+    hlo::Builder b;
+    const hlo::Value x = b.parameter(kMatrixType);
+    const hlo::Value y = b.dot(x, x, {{}, {}, {1}, {0}}, DType::kF32, hlo::Precision::kDefault);
+    return finished_step("product", b, y);
+  }();
+  return step;
+}
+ValueRef matrix() {
+  const std::vector<float> ones(kMatrix * kMatrix, 1.0F);
+  auto buffer = engine().client().from_host(ones.data(), DType::kF32, {kMatrix, kMatrix}, 0);
+  return ValueRef(new runtime::BufferValue(buffer.take(), kMatrixType, 0, kMatrix * kMatrix * 4));
 }
 
 ValueRef record(const StepRef& step, std::vector<ValueRef> inputs) {
@@ -157,7 +183,7 @@ TEST(Region, ThatReturnsBecomesOneProgram) {
 TEST(Region, AFailureStaysInWhatDependsOnIt) {
   Recording recording;
   const ValueRef bad = upload({1, 2, 3, 4});
-  bad->failure = std::make_unique<const Error>(Error{ErrorCode::kInternal, "made to fail"});
+  bad->failure = std::make_shared<runtime::Failure>(Error{ErrorCode::kInternal, "made to fail"});
   const ValueRef depends = record(square(), {bad});
   const ValueRef fine = record(square(), {upload({1, 2, 3, 4})});
   const Status status = recording.finish();
@@ -168,6 +194,41 @@ TEST(Region, AFailureStaysInWhatDependsOnIt) {
   // Told once.
   Recording next;
   EXPECT_TRUE(next.finish().ok());
+}
+
+ValueRef failing(int device = 0) {
+  ValueRef value(new runtime::BufferValue({}, kF4, device, 0));
+  value->failure = std::make_shared<runtime::Failure>(Error{ErrorCode::kInternal, "made to fail"});
+  return value;
+}
+
+TEST(Region, AFailureIsToldByTheReadOrByTheSynchronisationOfItsDevice) {
+  const Always always;
+  const ValueRef read_first = record(square(), {failing()});
+  EXPECT_FALSE(runtime::force(read_first).ok());
+  EXPECT_TRUE(runtime::synchronize_device(0).ok());
+  EXPECT_FALSE(runtime::force(read_first).ok());  // there still is no value
+
+  const ValueRef unread = record(square(), {failing()});
+  (void)runtime::query({0, 0});
+  // The thread goes on with another device.
+  std::vector<ValueRef> inputs{failing(1)}, outputs(1);
+  Region::recording()->record(square(), 1, inputs, outputs);
+  EXPECT_FALSE(runtime::synchronize_device(0).ok());
+  EXPECT_TRUE(runtime::synchronize_device(0).ok());
+  EXPECT_FALSE(runtime::synchronize_device(1).ok());
+}
+
+TEST(Region, RunByAnotherThreadItBelongsToItsOwnStream) {
+  const Always always;
+  const runtime::Stream stream = runtime::new_stream(0);
+  const runtime::Stream before = runtime::exchange_stream(stream);
+  const ValueRef value = record(product(), {matrix()});
+  std::thread([&] { EXPECT_TRUE(runtime::force(value).ok()); }).join();
+  EXPECT_TRUE(runtime::query({0, 0}));
+  EXPECT_TRUE(runtime::synchronize(stream).ok());
+  EXPECT_TRUE(value->buffer.ready_event().ready());
+  runtime::exchange_stream(before);
 }
 
 TEST(Region, ManyThreadsRecordAndReadEachOthersValues) {
@@ -194,13 +255,6 @@ TEST(Region, ManyThreadsRecordAndReadEachOthersValues) {
     });
   for (std::thread& thread : threads) thread.join();
 }
-
-// Every thread records while one is open.
-class Always {
- public:
-  Always() { set_recording(true); }
-  ~Always() { set_recording(false); }
-};
 
 // Until `done` or two seconds have passed.
 bool soon(const std::function<bool()>& done) {
@@ -240,20 +294,8 @@ TEST(Region, AResultThatIsNeededNowAndThenCostsOneMoreCompile) {
 
 // A product of matrices is worth its own launch: it runs while the next op is recorded.
 TEST(Region, OfEnoughWorkRunsAtTheNextOp) {
-  constexpr int64_t n = 700;  // 700 million operations
-  const hlo::Type matrix{DType::kF32, {n, n}};
-  const StepRef product = [&] {
-    hlo::Builder b;
-    const hlo::Value x = b.parameter(matrix);
-    const hlo::Value y = b.dot(x, x, {{}, {}, {1}, {0}}, DType::kF32, hlo::Precision::kDefault);
-    return finished_step("product", b, y);
-  }();
   Recording recording;
-  Result<pjrt::Buffer> buffer =
-      engine().client().from_host(std::vector<float>(n * n, 1.0F).data(), DType::kF32, {n, n}, 0);
-  ASSERT_TRUE(buffer.ok());
-  const ValueRef x(new runtime::BufferValue(buffer.take(), matrix, 0, n * n * 4));
-  const ValueRef y = record(product, {x});
+  const ValueRef y = record(product(), {matrix()});
   EXPECT_NE(y->debtor.load(), nullptr);
   const ValueRef small = record(add(), {upload({1, 2, 3, 4}), upload({1, 2, 3, 4})});
   EXPECT_EQ(y->debtor.load(), nullptr);

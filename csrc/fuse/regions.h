@@ -39,7 +39,7 @@ using JointRef = std::shared_ptr<const Joint>;
 enum class Cut {
   kRead,         // its thread needs a value
   kOtherThread,  // another one does
-  kSynchronize,  // or an event, a query, a switch of the mode
+  kSynchronize,  // or an event, a query, a switch of the mode or of the stream
   kPeriod,       // the stream of ops begins again (cutter.h)
   kFull,         // it holds too much
   kWork,         // it keeps the device busy for longer than its launch takes

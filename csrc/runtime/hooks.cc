@@ -6,7 +6,7 @@ namespace torch_tpu::runtime::hooks {
 namespace {
 std::atomic<CallSite> call_site_hook{nullptr};
 std::atomic<BackwardPass> backward_pass_hook{nullptr};
-std::atomic<Flush> flush_hook{nullptr};
+std::atomic<const Recorder*> recorder_hook{nullptr};
 }  // namespace
 
 void set_call_site(CallSite fn) { call_site_hook.store(fn, std::memory_order_release); }
@@ -23,11 +23,15 @@ int64_t backward_pass() {
   return fn ? fn() : -1;
 }
 
-void set_flush(Flush fn) { flush_hook.store(fn, std::memory_order_release); }
+void set_recorder(const Recorder* recorder) { recorder_hook.store(recorder, std::memory_order_release); }
 
-Status flush(int device) {
-  Flush fn = flush_hook.load(std::memory_order_acquire);
-  return fn ? fn(device) : Status();
+void run_recorded(int device) {
+  if (const Recorder* recorder = recorder_hook.load(std::memory_order_acquire)) recorder->run(device);
+}
+
+Status take_failure(int device) {
+  const Recorder* recorder = recorder_hook.load(std::memory_order_acquire);
+  return recorder ? recorder->take_failure(device) : Status();
 }
 
 }  // namespace torch_tpu::runtime::hooks

@@ -17,9 +17,14 @@ using BackwardPass = int64_t (*)();
 void set_backward_pass(BackwardPass fn);
 int64_t backward_pass();
 
-// Runs what any thread has recorded for the device (-1: for any) and not run yet; the first failure. Set by fuse/.
-using Flush = Status (*)(int device);
-void set_flush(Flush fn);
-Status flush(int device);
+// What threads have recorded for the device (-1: for any) and not run yet. Set by fuse/.
+struct Recorder {
+  void (*run)(int device);
+  // The first failure that nobody has been told of, once.
+  Status (*take_failure)(int device);
+};
+void set_recorder(const Recorder* recorder);
+void run_recorded(int device);
+Status take_failure(int device);
 
 }  // namespace torch_tpu::runtime::hooks

@@ -26,15 +26,16 @@ void BufferValue::settle(pjrt::Buffer paid) {
   debtor.store(nullptr, std::memory_order_release);
 }
 
-void BufferValue::fail(const Error& error) {
-  failure = std::make_unique<const Error>(error);
+void BufferValue::fail(std::shared_ptr<Failure> why) {
+  failure = std::move(why);
   debtor.store(nullptr, std::memory_order_release);
 }
 
 Status force(const ValueRef& value) {
   if (Debtor* debtor = value->debtor.load(std::memory_order_acquire)) debtor->pay();
-  if (value->failure) return *value->failure;
-  return {};
+  if (!value->failure) return {};
+  value->failure->told.store(true, std::memory_order_relaxed);
+  return value->failure->error;
 }
 
 Slot::Slot(int device, int64_t bytes) : device_(device), bytes_(bytes) {

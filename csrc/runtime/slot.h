@@ -20,6 +20,12 @@ namespace torch_tpu::runtime {
 
 class BufferValue;
 
+// A program that did not run: of the values that it should have made, and of all that depend on these.
+struct Failure {
+  const Error error;
+  std::atomic<bool> told{false};  // somebody who needed a value has got the error
+};
+
 // Who owes a value its buffer: recorded ops that have not run yet (fuse/region.h). Lives for ever.
 class Debtor {
  public:
@@ -43,7 +49,7 @@ class BufferValue {
 
   // What is owed is paid, or never will be. Once, by the debtor, which lets nobody else look meanwhile.
   void settle(pjrt::Buffer paid);
-  void fail(const Error& error);
+  void fail(std::shared_ptr<Failure> why);
 
   pjrt::Buffer buffer;
   const hlo::Type type;
@@ -57,7 +63,7 @@ class BufferValue {
   const char* producer = nullptr;
   // Set while the buffer is owed; cleared (release) once `buffer` or `failure` is set.
   std::atomic<Debtor*> debtor{nullptr};
-  std::unique_ptr<const Error> failure;  // the program that should have made it failed
+  std::shared_ptr<Failure> failure;  // the program that should have made it failed
 
  private:
   friend class ValueRef;
@@ -94,7 +100,8 @@ class ValueRef {
   BufferValue* value_ = nullptr;
 };
 
-// Makes sure that the value has its buffer: runs what owes it. The error of the program that should have made it.
+// Makes sure that the value has its buffer: runs what owes it. The error of the program that should have made it, of
+// which the caller tells the user.
 Status force(const ValueRef& value);
 
 class Slot {

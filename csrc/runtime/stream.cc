@@ -172,7 +172,7 @@ void bury(int device, pjrt::Buffer consumed) {
 
 bool query(Stream stream) {
   if (pjrt::abandoned()) return true;
-  (void)hooks::flush(stream.device);  // who reads the values learns of failures
+  hooks::run_recorded(stream.device);
   Device& d = device_of(stream.device);
   std::vector<Token> done;
   std::lock_guard lock(d.mutex);
@@ -184,14 +184,16 @@ bool query(Stream stream) {
 
 Status synchronize(Stream stream) {
   if (pjrt::abandoned()) return {};
-  Status recorded = hooks::flush(stream.device);
+  hooks::run_recorded(stream.device);
+  Status recorded = hooks::take_failure(stream.device);
   Status submitted = drain(device_of(stream.device), stream.id);
   return recorded.ok() ? std::move(submitted) : std::move(recorded);
 }
 
 Status synchronize_device(int device) {
   if (pjrt::abandoned()) return {};
-  Status recorded = hooks::flush(device);
+  hooks::run_recorded(device);
+  Status recorded = hooks::take_failure(device);
   Status submitted = wait_for_submissions(device);
   return recorded.ok() ? std::move(submitted) : std::move(recorded);
 }
@@ -237,7 +239,7 @@ void EventRecord::record(Stream stream, bool timing) {
   auto state = std::make_shared<State>();
   state->timing = timing;
   if (!pjrt::abandoned()) {
-    (void)hooks::flush(stream.device);
+    hooks::run_recorded(stream.device);
     Device& d = device_of(stream.device);
     std::vector<Token> done;
     std::lock_guard lock(d.mutex);

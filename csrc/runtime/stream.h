@@ -33,7 +33,7 @@ bool needs_token(int device, bool runs_inline);
 void leave_token(int device, pjrt::Event completion);
 // Destroys the handle of a buffer that work submitted just now consumes (donation), without waiting for that work.
 void bury(int device, pjrt::Buffer consumed);
-// Asking, waiting and recording events first run what threads have recorded (hooks::flush).
+// Asking, waiting and recording events first run what threads have recorded (hooks::run_recorded).
 bool query(Stream stream);
 Status synchronize(Stream stream);
 Status synchronize_device(int device);

@@ -78,6 +78,7 @@ def test_the_mode_is_a_setter_a_context_and_a_variable():
         lambda x: torch.tpu.current_stream().synchronize(),
         lambda x: torch.tpu.current_stream().query(),
         lambda x: torch.tpu.Event().record(),
+        lambda x: [torch.tpu.set_stream(s) for s in (torch.tpu.Stream(), torch.tpu.default_stream())],
         lambda x: x.untyped_storage().cpu(),
     ],
 )

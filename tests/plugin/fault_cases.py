@@ -119,6 +119,13 @@ def test_a_recorded_op_that_fails_is_told_where_its_result_is_read(x: torch.Tens
             ):
                 reader.tolist()
         assert good.tolist() == [0, 3, 6, 9, 12, 15]
+        torch.tpu.synchronize()  # it has been told
+        order(f"execute:1:1:{INTERNAL}")
+        unread = x + 2
+        with pytest.raises(RuntimeError, match=r"aten::add\.Tensor: .*injected fault"):
+            torch.tpu.synchronize()
+        torch.tpu.synchronize()
+        del unread
         assert (x + 2).tolist() == [2, 3, 4, 5, 6, 7]
 
 
