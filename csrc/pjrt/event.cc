@@ -1,5 +1,6 @@
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -15,30 +16,46 @@ std::atomic<bool> stopped{false};
 // Note [Polling before blocking]
 // A thread that blocks comes back some 30 us after its event: as long as many a program takes. So a wait polls first.
 // It gives its core away at every look, since the engine's own threads may need it; where that takes long, others do,
-// and polling would cost a time slice each time (measured beside two busy processes: a step of 0.25 ms took 2.5): then
-// the next waits block at once.
-constexpr auto kPolling = std::chrono::microseconds(200);
-constexpr auto kTakenAway = std::chrono::microseconds(400);
-constexpr int kWaitsAtOnce = 1000;
-
-std::atomic<int> at_once{0};  // waits that still block at once
-
-void poll(const Event& event) {
-  using Clock = std::chrono::steady_clock;
-  if (at_once.load(std::memory_order_relaxed) > 0) {
-    at_once.fetch_sub(1, std::memory_order_relaxed);
-    return;
-  }
-  const Clock::time_point begin = Clock::now();
-  for (Clock::time_point last = begin; !event.ready() && last - begin < kPolling;) {
-    sched_yield();
-    const Clock::time_point now = Clock::now();
-    if (now - last > kTakenAway) {
-      at_once.store(kWaitsAtOnce, std::memory_order_relaxed);
+// and polling would cost a time slice each time (measured beside two busy processes: a step of 0.25 ms took 2.5). Then
+// the next waits block at once: the more, the more often that has happened, the fewer, the more often polling has paid.
+class Polling {
+ public:
+  void until_ready(const Event& event) {
+    if (left_.load(std::memory_order_relaxed) > 0) {
+      left_.fetch_sub(1, std::memory_order_relaxed);
       return;
     }
-    last = now;
+    if (event.ready()) return;
+    const Clock::time_point begin = Clock::now();
+    for (Clock::time_point last = begin; last - begin < kLongest;) {
+      sched_yield();
+      const Clock::time_point now = Clock::now();
+      const int pause = pause_.load(std::memory_order_relaxed);
+      if (now - last > kTakenAway) {
+        left_.store(pause, std::memory_order_relaxed);
+        pause_.store(std::min(kMost, 2 * pause), std::memory_order_relaxed);
+        return;
+      }
+      if (event.ready()) {
+        pause_.store(std::max(kFewest, pause / 2), std::memory_order_relaxed);
+        return;
+      }
+      last = now;
+    }
   }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kLongest = std::chrono::microseconds(200), kTakenAway = std::chrono::microseconds(400);
+  static constexpr int kFewest = 2, kMost = 512;  // waits
+  // Several threads count without care: it is a matter of speed only.
+  std::atomic<int> pause_{kFewest};
+  std::atomic<int> left_{0};
+};
+
+Polling& polling() {
+  static constinit Polling instance;
+  return instance;
 }
 
 struct Waiter {
@@ -98,7 +115,7 @@ Status Event::wait() const {
   if (failure_) return *failure_;
   if (event_ == nullptr) return {};
   if (abandoned()) return abandoned_error();
-  poll(*this);
+  polling().until_ready(*this);
   Arguments<PJRT_Event_Await_Args> args(*plugin_);
   args->event = event_;
   return call(*plugin_, plugin_->api()->PJRT_Event_Await, args);
