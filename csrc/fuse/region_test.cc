@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -301,6 +302,28 @@ TEST(Region, OfEnoughWorkRunsAtTheNextOp) {
   EXPECT_EQ(y->debtor.load(), nullptr);
   EXPECT_NE(small->debtor.load(), nullptr);
   EXPECT_EQ(read(small), (std::vector<float>{2, 4, 6, 8}));
+}
+
+TEST(Region, OfManyStepsRunsAtTheNextOp) {
+  Recording recording;
+  const ValueRef first = record(add(), {upload({0, 0, 0, 0}), upload({0, 0, 0, 0})});
+  ValueRef value = first;
+  int steps = 1;
+  // No stretch of this sequence is followed by itself from the beginning on: it is not cut as a loop's round is.
+  for (; first->debtor.load() != nullptr && steps < 2000; ++steps)
+    value = std::popcount(static_cast<unsigned>(steps)) % 2 ? record(square(), {value}) : record(add(), {value, value});
+  EXPECT_EQ(steps, 1025);
+}
+
+TEST(Region, IsOfOneDevice) {
+  Recording recording;
+  const ValueRef value = record(add(), {upload({1, 2, 3, 4}), upload({1, 2, 3, 4})});
+  std::vector<ValueRef> inputs{upload({1, 2, 3, 4}, 1)}, outputs(1);
+  Region::recording()->record(square(), 1, inputs, outputs);
+  EXPECT_EQ(value->debtor.load(), nullptr);
+  EXPECT_NE(outputs[0]->debtor.load(), nullptr);
+  EXPECT_EQ(read(value), (std::vector<float>{2, 4, 6, 8}));
+  EXPECT_EQ(read(outputs[0]), (std::vector<float>{1, 4, 9, 16}));
 }
 
 TEST(Region, RunsWhenNothingIsRecordedForAWhileAndRemembersNoPart) {

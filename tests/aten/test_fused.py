@@ -178,6 +178,37 @@ print((x + 1).sum().item())
     assert printed.split() == ["True", "3145728.0"]
 
 
+def test_memory_pressure_runs_what_is_recorded():
+    printed = run(
+        """
+x = torch.ones(1024, 1024, device="tpu")
+for i in range(100):
+    y = x + i
+print(y.sum().item() / 2**20)
+""",
+        TORCH_TPU_MEMORY_LIMIT="64MiB",
+    )
+    assert printed == "100.0"
+
+
+@pytest.mark.filterwarnings("ignore:.*CPU")
+def test_what_runs_on_the_cpu_needs_only_its_operands(fused):
+    matrix = torch.diag(torch.tensor([3.0, 2.0])).to("tpu")
+
+    def stays_recorded() -> bool:
+        torch.tpu.synchronize()
+        before, fallbacks = torch.tpu.execute_count(), torch.tpu.fallback_count()
+        recorded = torch.ones(5, device="tpu") * 3
+        values = torch.linalg.svdvals(matrix)
+        assert torch.tpu.fallback_count() > fallbacks
+        untouched = torch.tpu.execute_count() == before
+        assert values.tolist() == [3.0, 2.0]
+        assert recorded.tolist() == [3.0] * 5
+        return untouched
+
+    assert any(stays_recorded() for _ in range(20))  # the idle timer runs it where the CPU takes long
+
+
 TRAIN = """
 from torch import nn
 
