@@ -159,15 +159,17 @@ def test_printing_compiles_nothing():
     assert torch.tpu.compile_count() - before <= 1  # x > 0 itself
 
 
-def test_index_out_of_range_is_reported_once_at_the_next_read():
-    x = torch.arange(4.0, device="tpu")
-    index = torch.tensor([9], device="tpu")
-    y = x[index]
-    with pytest.raises(
-        IndexError, match=r"aten::index.Tensor: index out of range \(submitted at .*test_runtime.py:\d+\)"
-    ):
-        y.cpu()
-    assert (x + 1).sum().item() == 10  # the device is usable, the error was raised once
+@pytest.mark.parametrize("mode", ["strict", "fused"])  # in debug mode it is raised at the call
+def test_index_out_of_range_is_reported_once_at_the_next_read(mode):
+    with torch.tpu.eager_mode(mode):
+        x = torch.arange(4.0, device="tpu")
+        index = torch.tensor([9], device="tpu")
+        y = x[index]
+        with pytest.raises(
+            IndexError, match=r"aten::index.Tensor: index out of range \(submitted at .*test_runtime.py:\d+\)"
+        ):
+            y.cpu()
+        assert (x + 1).sum().item() == 10  # the device is usable, the error was raised once
 
 
 @pytest.mark.parametrize(
