@@ -9,11 +9,13 @@ namespace torch_tpu::aten {
 namespace {
 
 // Sizes that the fused rule takes; PyTorch's composed path broadcasts the others, or says what is wrong with them.
+// Sizes may be symbols while Dynamo traces.
 bool sizes_fit(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool grouped) {
-  if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4 || query.numel() == 0 || key.numel() == 0) return false;
-  const bool heads = grouped ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1);
-  return heads && key.size(1) == value.size(1) && query.size(3) == key.size(3) && query.size(0) == key.size(0) &&
-         key.size(0) == value.size(0) && key.size(2) == value.size(2);
+  if (query.dim() != 4 || key.dim() != 4 || value.dim() != 4) return false;
+  const c10::SymIntArrayRef q = query.sym_sizes(), k = key.sym_sizes(), v = value.sym_sizes();
+  if (query.sym_numel() == 0 || key.sym_numel() == 0) return false;
+  const bool heads = grouped ? q[1] % k[1] == 0 : q[1] == k[1];
+  return heads && k[1] == v[1] && q[3] == k[3] && q[0] == k[0] && k[0] == v[0] && k[2] == v[2];
 }
 
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
