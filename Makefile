@@ -70,7 +70,7 @@ test-strict: build
 	TORCH_TPU_EAGER_MODE=strict TORCH_TPU_FUZZ_PROGRAMS=200 \
 	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten tests/package/test_limits.py
 
-# The suite made from public bug reports, in groups that need neither torch.compile nor several ranks.
+# The suite made from public bug reports, but for what needs several ranks.
 test-cases: build
 	@if test -d $(CASES); then $(PY) tools/run_case_suite.py --cases $(CASES); \
 	 else echo "test-cases: $(CASES) is not there, skipped"; fi

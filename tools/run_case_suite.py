@@ -2,7 +2,7 @@
 
     python tools/run_case_suite.py --cases ../shared/cases
 
-Groups V, N, E, R and S. Cases listed in EXPECTED_FAILURES need what is not built yet, or are impossible on the embedded
+Groups V, N, E, C, R and S. Cases listed in EXPECTED_FAILURES need what is not built yet, or are impossible on the embedded
 engine; each has its reason. Any other failure, and any listed case that passes, fails the run.
 """
 
@@ -13,22 +13,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMPILE = "needs torch.compile's tpu backend (issue 5)"
 RANKS = "needs several ranks and the tpu_dist backend"
 EXPECTED_FAILURES = {
     "N16": "the embedded engine flushes subnormal numbers (docs/numerics.md)",
-    "E12": COMPILE,
-    "R4": COMPILE,
-    "R5": COMPILE,
-    "R12": COMPILE,
-    "R13": COMPILE,
-    "R15": COMPILE,
     "S7": RANKS,
     "S9": RANKS,
     "S10": RANKS,
     "S11": RANKS,
-    "S16": RANKS + " and " + COMPILE,
-    "S17": COMPILE,
 }
 # May pass or fail with the load of the machine: reported, never judged.
 TIMING = {"S17", "S18", "S19", "R15"}
@@ -41,7 +32,7 @@ def main() -> int:
     folder = parser.parse_args().cases.resolve()
     environment = dict(os.environ, CASE_DEVICE="tpu", CASE_IMPORT="torch_tpu", PYTHONDONTWRITEBYTECODE="1")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA", "--tb=line", "--timeout=300"]
-    command += [str(folder / f"test_{group}.py") for group in "VNERS"]
+    command += [str(folder / f"test_{group}.py") for group in "VNECRS"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     outcomes = dict(
         (name, outcome)

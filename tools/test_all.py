@@ -23,6 +23,7 @@ SHARDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "models": ([*PYTEST, "tests/models"], {}),
     "package": ([*PYTEST, "tests/package"], {}),
     "aten": ([*PYTEST, "tests/aten"], {"TORCH_TPU_FUZZ_PROGRAMS": "4000"}),
+    "compile": ([*PYTEST, "tests/compile"], {}),
     "plugin": ([*PYTEST, "tests/plugin"], {"TORCH_TPU_TEST_PLUGIN_LIBRARY": str(PLUGIN)}),
     "examples": ([*PYTEST, "tests/examples"], {}),
     "every region compiled": ([*PYTEST, "tests/aten", "tests/ops", "tests/models"], {"TORCH_TPU_FUSE_AFTER": "3"}),

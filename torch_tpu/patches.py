@@ -56,6 +56,29 @@ def _refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:
     return share_memory_
 
 
+def _compiled_by_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self: Any, model_: Any, inputs_: Any, **kwargs: Any) -> Any:
+        made = [node.meta.get("example_value") for node in model_.graph.nodes]
+        tensors = [*inputs_, *model_.parameters(), *model_.buffers(), *made]
+        if not any(isinstance(t, torch.Tensor) and t.device.type == "tpu" for t in tensors):
+            return original(self, model_, inputs_, **kwargs)
+        from torch_tpu.compile import backend
+
+        return backend(model_, inputs_)
+
+    return __call__
+
+
+def _prepares_dynamo(original: Callable[..., Any]) -> Callable[..., Any]:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        from torch_tpu.compile import dynamo
+
+        dynamo.prepare()
+
+    return __init__
+
+
 PATCHES = [
     Patch(
         torch.Tensor,
@@ -80,6 +103,22 @@ PATCHES = [
         "silently does nothing for devices other than the CPU, where CUDA shares through IPC",
         "2.13",
         "tests/package/test_patches.py::test_share_memory_needs_patch",
+    ),
+    Patch(
+        torch._TorchCompileInductorWrapper,
+        "__call__",
+        _compiled_by_device,
+        "the default backend, Inductor, is chosen before the device is known and generates code for GPUs and CPUs only",
+        "2.13",
+        "tests/package/test_patches.py::test_compile_needs_patch",
+    ),
+    Patch(
+        torch._TorchCompileInductorWrapper,
+        "__init__",
+        _prepares_dynamo,
+        "Dynamo skips PyTorch's own modules when it traces, but knows of no other package that is part of a device",
+        "2.13",
+        "tests/package/test_patches.py::test_tracing_needs_patch",
     ),
 ]
 

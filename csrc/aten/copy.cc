@@ -2,6 +2,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include "aten/capture.h"
 #include "aten/device.h"
 #include "aten/host_view.h"
 #include "aten/kernel.h"
@@ -34,6 +35,9 @@ void copy_on_device(const at::Tensor& src, const at::Tensor& dst) {
     runtime::Slot* to = slot_of(dst);
     if (runtime::ValueRef value = operand_of_slot(*slot_of(src))) {
       std::lock_guard<std::mutex> lock(to->mutex);
+      Capture* const capture = Capture::current();
+      if (capture != nullptr && to->value && to->value->debtor.load(std::memory_order_relaxed) == nullptr)
+        capture->refuse("aten::copy_", "it writes to a tensor that is not an input of the graph");
       to->error.reset();
       to->value = std::move(value);
       return;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "aten/capture.h"
 #include "aten/device.h"
 #include "aten/generator.h"
 #include "aten/host_view.h"
@@ -77,6 +78,8 @@ void boxed_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { f
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::string& reason) {
   const auto& schema = op.schema();
   const std::string name = toString(op.operator_name());
+  if (Capture* capture = Capture::current())
+    capture->refuse(name, reason.empty() ? "the tpu device has no kernel for it" : reason);
   TORCH_CHECK_NOT_IMPLEMENTED(
       !returns_view(schema), name,
       ": this view op is not implemented for the tpu device, and a copy made on the CPU would not be a view");

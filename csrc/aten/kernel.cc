@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "aten/backward_pass.h"
+#include "aten/capture.h"
 #include "aten/data_dependent.h"
 #include "aten/device.h"
 #include "aten/fallback.h"
@@ -45,8 +46,8 @@ class WriteLocks {
 
 // Between gathering and locking another thread may have swapped a written slot's value, made this thread's recording
 // end or the mode another. The newest value is used; false if its buffer has another type than the key says, or if an
-// operand is owed that `region` (where this op will be recorded, or null) does not owe: gathering again makes it run.
-bool refresh(Call& call, const fuse::Region* region) {
+// operand is owed that `recorder` (who takes this op, or null) does not owe: gathering again makes it run.
+bool refresh(Call& call, const fuse::Recorder* recorder) {
   for (Operand& operand : call.operands) {
     if (!operand.value) continue;
     if (operand.written) {
@@ -59,18 +60,22 @@ bool refresh(Call& call, const fuse::Region* region) {
     }
     // Whether it failed may be read only once nobody owes it.
     const runtime::Debtor* debtor = operand.value->debtor.load(std::memory_order_acquire);
-    if (debtor != nullptr ? debtor != region : operand.value->failure != nullptr) return false;
+    if (debtor != nullptr ? debtor != recorder : operand.value->failure != nullptr) return false;
   }
   return true;
 }
 
 class Submission {
  public:
-  Submission(Call& call, const Entry& entry, const std::optional<at::Generator>& generator)
-      : call_(call), entry_(entry), device_(call.device < 0 ? 0 : call.device), generator_(generator) {}
+  Submission(Call& call, const Entry& entry, const std::optional<at::Generator>& generator, Capture* capture)
+      : call_(call),
+        entry_(entry),
+        device_(call.device < 0 ? 0 : call.device),
+        generator_(generator),
+        capture_(capture) {}
 
-  // Runs the program, or records it where there is a region.
-  void submit(fuse::Region* region);
+  // Runs the program, or records it where there is a recorder.
+  void submit(fuse::Recorder* recorder);
   void store_written();
   void wrap_fresh(Results& results);
   void finish();
@@ -78,7 +83,7 @@ class Submission {
  private:
   void collect_scalars();
   runtime::ValueRef random_state();
-  void record(fuse::Region& region);
+  void record(fuse::Recorder& recorder);
   void execute();
   // Fills the parameters that must survive; the bytes of those that need not.
   int64_t collect_donations(c10::SmallVector<int64_t, 4>& kept);
@@ -88,18 +93,21 @@ class Submission {
   const Entry& entry_;
   const int device_;
   const std::optional<at::Generator>& generator_;
+  Capture* const capture_;  // null: the program runs, now or later
   c10::SmallVector<runtime::ValueRef, 4> outputs_;
 };
 
 void Submission::collect_scalars() {
   for (int index : entry_.operands) {
     Operand& operand = call_.operands[index];
-    if (operand.kind == Operand::Kind::kScalar)
-      operand.value = device_scalar(device_, operand.type.dtype, operand.bytes);
+    if (operand.kind != Operand::Kind::kScalar) continue;
+    operand.value = capture_ != nullptr ? capture_->number(operand.type.dtype, operand.bytes)
+                                        : device_scalar(device_, operand.type.dtype, operand.bytes);
   }
 }
 
 runtime::ValueRef Submission::random_state() {
+  if (capture_ != nullptr) return capture_->random_state(generator_, entry_.rng_blocks);
   const auto [seed, offset] = resolve(generator_, device_).reserve(entry_.rng_blocks);
   const uint64_t state[2] = {seed, offset};
   auto buffer = take(engine().client().from_host(state, DType::kU64, {2}, device_));
@@ -133,20 +141,18 @@ void Submission::fail(const Error& error) {
   raise(error);
 }
 
-void Submission::submit(fuse::Region* region) {
+void Submission::submit(fuse::Recorder* recorder) {
   collect_scalars();
-  if (region != nullptr) {
-    record(*region);
+  if (recorder != nullptr) {
+    record(*recorder);
   } else {
     execute();
     fuse::Region::observe(*entry_.step);
   }
 }
 
-void Submission::record(fuse::Region& region) {
-  // Under memory pressure the op runs as in strict mode, so that out of memory raises at the call.
-  if (!runtime::fits(device_, region.owed_bytes() + entry_.step->bytes)) {
-    region.pay(fuse::Cut::kEarly);
+void Submission::record(fuse::Recorder& recorder) {
+  if (!recorder.makes_room(device_, entry_.step->bytes)) {
     execute();
     return;
   }
@@ -154,7 +160,7 @@ void Submission::record(fuse::Region& region) {
   for (int index : entry_.operands) inputs.push_back(std::move(call_.operands[index].value));
   if (entry_.rng_parameter >= 0) inputs.push_back(random_state());
   outputs_.resize(entry_.step->function->results.size());
-  region.record(entry_.step, device_, {inputs.data(), inputs.size()}, {outputs_.data(), outputs_.size()});
+  recorder.record(entry_.step, device_, {inputs.data(), inputs.size()}, {outputs_.data(), outputs_.size()});
 }
 
 void Submission::execute() {
@@ -211,6 +217,11 @@ void Submission::wrap_fresh(Results& results) {
 
 // Index checks and debug waits; no slot is locked any more.
 void Submission::finish() {
+  if (capture_ != nullptr) {
+    if (entry_.flag_output >= 0)
+      capture_->watch_flag(std::move(outputs_[entry_.flag_output]), call_.plan->name, call_.plan->row->check_sentence);
+    return;
+  }
   if (entry_.flag_output >= 0) {
     runtime::watch_flag(std::move(outputs_[entry_.flag_output]), call_.plan->name, runtime::hooks::call_site(),
                         call_.plan->row->check_sentence);
@@ -232,13 +243,21 @@ std::optional<at::Generator> generator_argument(const Plan& plan, const c10::IVa
   return std::nullopt;
 }
 
-EntryRef entry_for(Call& call) {
+EntryRef entry_for(Call& call, Capture* capture) {
+  if (capture != nullptr) return capture->entry(call);
   auto& cache = OpCache::instance();
   if (EntryRef hit = cache.find(call.key)) {
     runtime::totals().memory_hits.fetch_add(1, std::memory_order_relaxed);
     return hit;
   }
   return cache.insert(call.key, make_entry(call));
+}
+
+// What a capture writes must be its own: another tensor would be left with a value that there never is.
+void refuse_writes_outside(const Call& call, Capture& capture) {
+  for (const Operand& operand : call.operands)
+    if (operand.written && operand.value && operand.value->debtor.load(std::memory_order_relaxed) == nullptr)
+      capture.refuse(call.plan->name, "it writes to a tensor that is not an input of the graph");
 }
 
 // One attempt; false when a concurrent writer changed a slot's type between gathering and locking, or out= tensors
@@ -250,7 +269,8 @@ bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Result
   call.arguments = arguments;
   call.element = element;
   gather(call);
-  EntryRef entry = entry_for(call);
+  Capture* const capture = Capture::current();
+  EntryRef entry = entry_for(call, capture);
   if (entry->must_resize) {
     resize_outputs(plan, arguments, *entry);
     return false;
@@ -261,13 +281,14 @@ bool attempt(const Plan& plan, const c10::IValue* arguments, int element, Result
     return true;
   }
   const auto generator = entry->rng_parameter >= 0 ? generator_argument(plan, arguments) : std::nullopt;
-  Submission submission(call, *entry, generator);
+  if (capture != nullptr) refuse_writes_outside(call, *capture);
+  Submission submission(call, *entry, generator, capture);
   if (entry->step) {
     WriteLocks locks(call);
     // Asked once: the mode may change at any time.
-    fuse::Region* const region = fuse::Region::recording();
-    if (!refresh(call, region)) return false;
-    submission.submit(region);
+    fuse::Recorder* const recorder = fuse::Recorder::current();
+    if (!refresh(call, recorder)) return false;
+    submission.submit(recorder);
     submission.store_written();
   }
   submission.wrap_fresh(results);

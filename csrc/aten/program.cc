@@ -385,7 +385,7 @@ std::string reason_for(const Call& call, const std::vector<std::string>& now) {
 
 }  // namespace
 
-EntryRef make_entry(const Call& call) {
+EntryRef make_entry(const Call& call, bool compile) {
   auto entry = std::make_shared<Entry>();
   Inference inference = infer(call);
   for (size_t k = 0; k < inference.resize.size(); ++k) entry->must_resize |= !inference.resize[k].empty();
@@ -421,6 +421,11 @@ EntryRef make_entry(const Call& call) {
     if (entry->rng_blocks == 0) entry->rng_blocks = static_cast<uint64_t>(std::max<int64_t>((count + 3) / 4, 1));
   }
   if (step->function->results.empty()) return entry;
+  step->site = runtime::hooks::call_site();
+  if (!compile) {
+    entry->step = std::move(step);
+    return entry;
+  }
   store::Request request;
   request.text = text.take();
   const std::string profile = take(env::one_of("TORCH_TPU_COMPILE_PROFILE"));
@@ -437,7 +442,6 @@ EntryRef make_entry(const Call& call) {
   step->program = take(store::get(engine->client(), request));
   step->bytes += step->program->temporary_bytes;
   step->id = fuse::next_step_id();
-  step->site = runtime::hooks::call_site();
   entry->step = std::move(step);
   return entry;
 }

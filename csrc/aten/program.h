@@ -39,8 +39,9 @@ struct Entry {
 };
 using EntryRef = std::shared_ptr<const Entry>;
 
-// Infers, emits and compiles. Raises user errors; returns an entry that falls back when the rule says so.
-EntryRef make_entry(const Call& call);
+// Infers, emits and compiles. Raises user errors; returns an entry that falls back when the rule says so. Without
+// `compile` the entry's step has its function only.
+EntryRef make_entry(const Call& call, bool compile = true);
 
 // The StableHLO text of a call (tests, debugging, ahead-of-time checks); does not compile.
 std::string program_text(const Call& call);

@@ -131,7 +131,8 @@ runtime::ValueRef operand_of_slot(runtime::Slot& slot) {
   runtime::ValueRef value = value_of(slot);
   if (!value) return value;
   runtime::Debtor* debtor = value->debtor.load(std::memory_order_acquire);
-  const bool recorded_here = debtor != nullptr && (debtor == fuse::Region::recording() || fuse::Region::join(*debtor));
+  const bool recorded_here =
+      debtor != nullptr && (debtor == fuse::Recorder::current() || static_cast<fuse::Recorder*>(debtor)->join());
   if (!recorded_here) check(runtime::force(value));
   return value;
 }

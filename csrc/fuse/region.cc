@@ -10,6 +10,7 @@
 #include "fuse/idle_timer.h"
 #include "runtime/engine.h"
 #include "runtime/hooks.h"
+#include "runtime/memory.h"
 #include "runtime/statistics.h"
 #include "runtime/stream.h"
 
@@ -89,6 +90,7 @@ Registry& registry() {
 }
 
 struct ThreadState {
+  Recorder* capture = nullptr;
   Region* region = nullptr;
   int depth = 0;
   // Another thread's region that this one records into, for as long as it has steps and the backward pass lasts.
@@ -164,6 +166,15 @@ struct Region::Wiring {
   RegionKey key;
 };
 
+Recorder* Recorder::current() {
+  if (thread_state.capture != nullptr) return thread_state.capture;
+  return Region::recording();
+}
+
+Recorder* Recorder::capture() { return thread_state.capture; }
+
+Recorder* Recorder::exchange_capture(Recorder* capture) { return std::exchange(thread_state.capture, capture); }
+
 Region* Region::recording() {
   if (always.load(std::memory_order_relaxed)) {
     Region* region = thread_state.current_region();
@@ -178,14 +189,13 @@ Region* Region::recording() {
 // its operand if it works for a backward pass, or if the other region is that of such a thread. Any interleaving would
 // be right, because a region's lock makes one order of what threads record; but threads that run side by side would
 // make another region each time, so no other threads share one.
-bool Region::join(runtime::Debtor& debtor) {
-  if (!always.load(std::memory_order_relaxed)) return false;
+bool Region::join() {
+  if (!always.load(std::memory_order_relaxed) || thread_state.capture != nullptr) return false;
   const Region& current = *thread_state.current_region();
-  auto& region = static_cast<Region&>(debtor);
-  if (!current.empty() || current.resting_.load() || region.resting_.load()) return false;
+  if (!current.empty() || current.resting_.load() || resting_.load()) return false;
   const int64_t pass = runtime::hooks::backward_pass();
-  if (pass < 0 && !region.of_backward_.load(std::memory_order_relaxed)) return false;
-  thread_state.joined = &region;
+  if (pass < 0 && !of_backward_.load(std::memory_order_relaxed)) return false;
+  thread_state.joined = this;
   thread_state.pass = pass;
   return true;
 }
@@ -222,6 +232,12 @@ void set_recording(bool on) {
   (void)hooked;
   always.store(on);
   if (!on && thread_state.region != nullptr && thread_state.depth == 0) thread_state.region->pay(Cut::kSynchronize);
+}
+
+bool Region::makes_room(int device, int64_t bytes) {
+  if (runtime::fits(device, bytes_.load(std::memory_order_relaxed) + bytes)) return true;
+  pay(Cut::kEarly);
+  return false;
 }
 
 void Region::record(const StepRef& step, int device, std::span<runtime::ValueRef> inputs,

@@ -7,29 +7,27 @@
 #include <vector>
 
 #include "fuse/cutter.h"
+#include "fuse/recorder.h"
 #include "fuse/regions.h"
 #include "fuse/step.h"
 
 namespace torch_tpu::fuse {
 
-class Region final : public runtime::Debtor {
+class Region final : public Recorder {
  public:
   // The region that the calling thread records into: always (set_recording) or while a Recording is open; else nullptr.
   static Region* recording();
-  // Lets the calling thread go on in the region that owes it a value, where that is what the program's next round will
-  // do too (Note [One region for a training step]). False if it must be paid instead.
-  static bool join(runtime::Debtor& debtor);
   // An op of the calling thread has run without being recorded: is it time to record again? (Note [Regions that
   // change])
   static void observe(const Step& step);
 
-  // Records a step on a device. `inputs`: one value per parameter, owed by this region or by nobody; they are moved
-  // from. Fills `outputs` with one owed value per result. The caller may hold slot locks.
+  // Under memory pressure a step runs as in strict mode, so that out of memory raises at the call.
+  bool makes_room(int device, int64_t bytes) override;
   void record(const StepRef& step, int device, std::span<runtime::ValueRef> inputs,
-              std::span<runtime::ValueRef> outputs);
+              std::span<runtime::ValueRef> outputs) override;
+  // Where that is what the program's next round will do too (Note [One region for a training step]).
+  bool join() override;
 
-  // An upper bound of the memory that the recorded steps will ask for.
-  int64_t owed_bytes() const { return bytes_.load(std::memory_order_relaxed); }
   bool empty() const { return empty_.load(std::memory_order_acquire); }
 
   // Runs everything recorded. A failure stays in the values that it left without a buffer.
@@ -73,7 +71,7 @@ class Region final : public runtime::Debtor {
   int64_t stream_ = 0;                    // that its thread was in at the first step
   std::atomic<bool> of_backward_{false};  // its thread is autograd's
   std::atomic<bool> empty_{true};         // set once the values are settled
-  std::atomic<int64_t> bytes_{0};         // of the results recorded
+  std::atomic<int64_t> bytes_{0};         // an upper bound of what the recorded steps will ask for
   std::vector<Recorded> steps_;
   std::vector<runtime::ValueRef> values_;
   std::vector<std::pair<int, FailureRef>> failures_;  // by device; those that nobody was told of

@@ -10,6 +10,7 @@ extern PyMethodDef memory_functions[];    // counters, limits, live allocations
 extern PyMethodDef program_functions[];   // compile log, statistics, disk store
 extern PyMethodDef settings_functions[];  // debug, fallback, synchronisation warnings, environment
 extern PyMethodDef random_functions[];    // generators
+extern PyMethodDef graph_functions[];     // compiled graphs
 
 // A row of a table. `body` may throw: the wrapper turns C++ exceptions into Python ones.
 using Body = PyObject* (*)(PyObject* const*, Py_ssize_t);

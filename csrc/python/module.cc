@@ -23,7 +23,7 @@ PyObject* create_module() {
   Ref module(PyModule_Create(&definition));
   if (!module) return nullptr;
   for (PyMethodDef* table :
-       {device_functions, memory_functions, program_functions, settings_functions, random_functions})
+       {device_functions, memory_functions, program_functions, settings_functions, random_functions, graph_functions})
     if (PyModule_AddFunctions(module.get(), table) != 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_minor", TORCH_TPU_TORCH_MINOR) != 0) return nullptr;
   runtime::hooks::set_call_site(&call_site);

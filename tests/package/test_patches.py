@@ -58,3 +58,37 @@ def test_sending_a_device_tensor_to_another_process_is_an_error():
 
     with pytest.raises((RuntimeError, NotImplementedError)):
         ForkingPickler.dumps(torch.ones(2, device="tpu"))
+
+
+def test_compile_needs_patch():
+    x = torch.ones(3, device="tpu")
+    assert torch.compile(lambda x: x + 1)(x).tolist() == [2.0] * 3
+    wrapper = torch._TorchCompileInductorWrapper("default", None, None)
+    module = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(Exception, match=r"tpu|jax"):
+        patches.ORIGINALS["__call__"](wrapper, module, [x])(x)
+
+
+def test_tracing_needs_patch():
+    from torch._dynamo import trace_rules
+
+    code = torch.tpu.get_rng_state.__code__
+    torch.compile(lambda x: x)
+    assert trace_rules.check_file(code.co_filename).skipped
+    rule = next(d for d in trace_rules.SKIP_DIRS if "torch_tpu" in d)
+    trace_rules.SKIP_DIRS.remove(rule)
+    trace_rules._recompile_re()
+    try:
+        assert not trace_rules.check_file(code.co_filename).skipped
+    finally:
+        trace_rules.add("torch_tpu")
+
+
+def test_random_numbers_under_a_forked_generator_compile():
+    def draw(x):
+        with torch.random.fork_rng(["tpu:0"], device_type="tpu"):
+            torch.manual_seed(3)
+            return x + torch.rand_like(x)
+
+    x = torch.zeros(4, device="tpu")
+    assert torch.equal(torch.compile(draw)(x).cpu(), draw(x).cpu())
