@@ -9,8 +9,8 @@
 namespace torch_tpu::test_plugin {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames = {"execute", "execute_after", "output",
-                                                    "upload",  "download",      "compile"};
+constexpr std::array<std::string_view, 7> kNames = {"execute",  "execute_after", "output",        "upload",
+                                                    "download", "compile",       "compile_region"};
 
 struct Order {
   long first = 0, last = -1;  // which calls fail

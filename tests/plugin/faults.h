@@ -8,12 +8,13 @@
 namespace torch_tpu::test_plugin {
 
 enum class Fault {
-  kExecute,       // Execute fails and leaves its arguments alone
-  kExecuteAfter,  // Execute fails after donated arguments are consumed
-  kOutput,        // an output buffer carries an error, as do all that are computed from it
-  kUpload,        // BufferFromHostBuffer fails
-  kDownload,      // ToHostBuffer fails
-  kCompile,       // Compile fails
+  kExecute,        // Execute fails and leaves its arguments alone
+  kExecuteAfter,   // Execute fails after donated arguments are consumed
+  kOutput,         // an output buffer carries an error, as do all that are computed from it
+  kUpload,         // BufferFromHostBuffer fails
+  kDownload,       // ToHostBuffer fails
+  kCompile,        // Compile fails
+  kCompileRegion,  // Compile of a module whose functions call one another fails: a region of recorded ops
 };
 
 // Counts one call of this kind; the failure that was ordered for it, if any.

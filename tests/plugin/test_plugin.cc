@@ -8,6 +8,8 @@
 #include <pjrt_c_api.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include <mutex>
 #include <random>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -102,8 +105,19 @@ bool asks_for_portable(const char* bytes, size_t size) {
   return portable;
 }
 
+// Milliseconds that the compile of a region takes at least.
+std::atomic<int> region_compile_ms{0};
+
+bool is_region(const PJRT_Program& program) {
+  return std::string_view(program.code, program.code_size).find("func.call") != std::string_view::npos;
+}
+
 PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   if (Failure failure = next_fault(Fault::kCompile)) return make_error(failure);
+  if (is_region(*args->program)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(region_compile_ms.load()));
+    if (Failure failure = next_fault(Fault::kCompileRegion)) return make_error(failure);
+  }
   if (!mode.portable && asks_for_portable(args->compile_options, args->compile_options_size))
     return make_error({PJRT_Error_Code_INVALID_ARGUMENT, "test plugin: portable executables are not supported"});
   return engine->PJRT_Client_Compile(args);
@@ -352,6 +366,8 @@ EXPORTED void torch_tpu_test_plugin_fail_download(int n, int code) {
 EXPORTED void torch_tpu_test_plugin_fail_compile(int n, int code) {
   order_fault(Fault::kCompile, n, 1, static_cast<PJRT_Error_Code>(code));
 }
+EXPORTED void torch_tpu_test_plugin_slow_regions(int milliseconds) { region_compile_ms.store(milliseconds); }
+EXPORTED long torch_tpu_test_plugin_region_compiles() { return calls(Fault::kCompileRegion); }
 EXPORTED int torch_tpu_test_plugin_order_faults(const char* list) { return order_faults(list) ? 1 : 0; }
 EXPORTED void torch_tpu_test_plugin_cancel_faults() { cancel_faults(); }
 EXPORTED void torch_tpu_test_plugin_hold_events(int hold) { hold_events(hold != 0); }

@@ -182,6 +182,25 @@ TEST_F(TestPlugin, TransfersAndCompilesFail) {
   EXPECT_TRUE(test_client().compile(test_add(kType), test_options()).ok());
 }
 
+TEST_F(TestPlugin, CompilesOfRegionsFailAndTakeLong) {
+  const std::string region = "module { func.func private @f0(%x: " + kType + ") -> " + kType +
+                             " { return %x : " + kType + " } func.func @main(%x: " + kType + ") -> " + kType +
+                             " { %y = \"func.call\"(%x) {callee = @f0} : (" + kType + ") -> " + kType +
+                             " return %y : " + kType + " } }";
+  const auto compiles = [&] { return test_client().compile(region, test_options()).ok(); };
+  ASSERT_TRUE(compiles());
+  const long before = control<long>("region_compiles");
+  EXPECT_EQ(control<int>("order_faults", "compile_region:1:1:13"), 1);
+  EXPECT_TRUE(test_client().compile(test_add(kType), test_options()).ok());
+  EXPECT_FALSE(compiles());
+  control("slow_regions", 50);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(compiles());
+  control("slow_regions", 0);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
+  EXPECT_EQ(control<long>("region_compiles") - before, 2);
+}
+
 TEST_F(TestPlugin, OrdersByText) {
   Executable add = compile(test_add(kType));
   EXPECT_EQ(control<int>("order_faults", "execute:2:2:8,upload:1:1:13"), 1);
