@@ -8,7 +8,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamps
 CASES := ../shared/cases
 
-.PHONY: setup build demo test cpp-built test-cpp test-python test-like-tpu test-fused test-strict test-cases test-all asan lint check-headers format wheel bench-setup bench docs clean
+.PHONY: setup build demo test cpp-built test-cpp test-python test-like-tpu test-fused test-strict test-cases test-all asan tsan lint check-headers format wheel bench-setup bench docs clean
 
 # --- set-up ------------------------------------------------------------------------------------------------------------
 $(STAMP)/packages: requirements/build.txt requirements/test.txt
@@ -89,6 +89,18 @@ asan: $(STAMP)/packages
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build-asan -j $(JOBS) -- --quiet
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 	  ctest --test-dir build-asan --output-on-failure -j 2 --timeout 600 --progress
+
+# The rooms where threads meet. Left out: what only compiles and computes (minutes, nothing shared), what limits the
+# address space, and forks under load. setarch: older runtimes of ThreadSanitizer stumble over vm.mmap_rnd_bits > 28.
+TSAN_LEFT_OUT = Execution\.|RandomViews|AddressSpaceLimit|ForksUnderLoad|SourceMayChangeAtOnce|^(hlo|ops)_|pjrt_test_like_tpu
+tsan: $(STAMP)/packages
+	@$(PYTHON) tools/check_prerequisites.py --gtest
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -G Ninja -S . -B build-tsan -DTORCH_TPU_TESTS=ON -DTORCH_TPU_SEAM=OFF \
+	  -DTORCH_TPU_SANITIZE_THREADS=ON -DPython_EXECUTABLE=$(CURDIR)/$(PY) > /dev/null
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build-tsan -j $(JOBS) \
+	  --target base_test pjrt_test runtime_test store_test fuse_test test_plugin_test -- --quiet
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" TSAN_OPTIONS=suppressions=$(CURDIR)/cmake/tsan_suppressions.txt \
+	  setarch -R ctest --test-dir build-tsan -E '$(TSAN_LEFT_OUT)|_NOT_BUILT' --output-on-failure -j 2 --timeout 300 --progress
 
 # --- lints -------------------------------------------------------------------------------------------------------------
 $(STAMP)/lint: $(STAMP)/packages requirements/lint.txt
