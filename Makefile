@@ -56,19 +56,22 @@ test-python: build $(STAMP)/examples cpp-built
 # The seam's tests once more on an engine that behaves like a TPU: late, out of order, not readable by the host.
 LIKE_TPU = TORCH_TPU_PJRT_PLUGIN=$(CURDIR)/build-tests/tests/plugin/libtorch_tpu_test_plugin.so \
   TORCH_TPU_TEST_PLUGIN_TARGET=$$($(PY) -c "import xla_plugins.xla_cpu_pjrt as p; print(p.__path__[0])")/xla_cpu_pjrt.so \
-  TORCH_TPU_TEST_PLUGIN_MODE=tpu TORCH_TPU_CACHE_DIR=$(CURDIR)/out/cache-like-tpu TORCH_TPU_FUZZ_PROGRAMS=60
+  TORCH_TPU_TEST_PLUGIN_MODE=tpu TORCH_TPU_CACHE_DIR=$(CURDIR)/out/cache-like-tpu TORCH_TPU_FUZZ_PROGRAMS=60 \
+  TORCH_TPU_FUSED_FUZZ_PROGRAMS=12
 test-like-tpu: build cpp-built
 	$(LIKE_TPU) $(PY) -m pytest -q -m "not slow" tests/aten \
 	  -k "not fork and not thousand and not memory_does_not_grow and not reading_while"
 
-# And once more with every region of ops compiled at its third run, and without regions.
+# And once more with every region of ops compiled at its third run, and without regions (test_fused_fuzz.py sets both
+# itself).
 test-fused: build
 	TORCH_TPU_EAGER_MODE=fused TORCH_TPU_FUSE_AFTER=3 TORCH_TPU_FUZZ_PROGRAMS=200 \
-	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten
+	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten --ignore tests/aten/test_fused_fuzz.py
 
 test-strict: build
 	TORCH_TPU_EAGER_MODE=strict TORCH_TPU_FUZZ_PROGRAMS=200 \
-	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten tests/package/test_limits.py
+	  $(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" tests/aten tests/package/test_limits.py \
+	  --ignore tests/aten/test_fused_fuzz.py
 
 # The suite made from public bug reports, but for what needs several ranks.
 test-cases: build

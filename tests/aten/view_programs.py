@@ -239,12 +239,13 @@ class Program:
         elif kind == "add" and self._computes(x):
             others = [i for i, y in enumerate(self.want) if y.shape == x.shape and y.dtype == x.dtype]
             other = rng.choice(others)
-            got = (self.got[index] + self.got[other]).cpu()
+            want, got = x + self.want[other], self.got[index] + self.got[other]
             self.log.append(f"[{index}] + [{other}]")
-            assert torch.equal(got, x + self.want[other]), f"{self.trace()}: got {got.tolist()}"
+            assert not self.looks() or torch.equal(got.cpu(), want), f"{self.trace()}: got {got.tolist()}"
         if len(self.want) > before:
             want, got = self.want[-1], self.got[-1]
-            assert want.shape == got.shape and _equal(got.cpu(), want, self.bits), f"{self.trace()}: got {got.tolist()}"
+            assert want.shape == got.shape, self.trace()
+            assert not self.looks() or _equal(got.cpu(), want, self.bits), f"{self.trace()}: got {got.tolist()}"
             # Strides of a result are PyTorch's to choose where a dimension has a single element.
             if want.stride() != got.stride() or (kind != "clone" and rng.random() < 0.5):
                 self.want.pop()
@@ -349,8 +350,12 @@ class Program:
             assert got.shape == want.shape and got.stride() == want.stride(), (
                 f"{self.trace()}\nalias {i}: shape or strides differ"
             )
-            if not _equal(got.cpu(), want, self.bits):
+            if self.looks() and not _equal(got.cpu(), want, self.bits):
                 raise AssertionError(f"{self.trace()}\nalias {i}: got {got.cpu().tolist()}, want {want.tolist()}")
+
+    def looks(self) -> bool:
+        """Are elements read here? In the fused mode that makes what is recorded run (fused_programs.py)."""
+        return True
 
     def trace(self) -> str:
         return f"seed {self.seed}: " + "; ".join(self.log)
