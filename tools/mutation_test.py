@@ -1,4 +1,4 @@
-"""Seeds bugs one at a time and requires the view fuzzer (tests/aten/view_programs.py) to find each of them.
+"""Seeds bugs one at a time and requires a fuzzer (tests/aten: view_programs.py, fused_programs.py) to find each of them.
 
     python tools/mutation_test.py [--only NAME ...] [--programs N] [--seed N] [--jobs N] [--again]
 
@@ -25,7 +25,8 @@ WORK = ROOT / "out" / "mutation"
 TREE = WORK / "tree"
 BUILD = WORK / "build"
 UNMUTATED = "unmutated"
-SHARDS = 4  # of the fuzzer: tests/aten/test_views.py
+SHARDS = 4  # of the view fuzzer: tests/aten/test_views.py
+FUSED = "fused"  # the group of mutants that are the fused mode's fuzzer's to find
 RUN_SECONDS = 900  # a mutant that hangs the fuzzer for so long counts as found
 
 
@@ -34,7 +35,7 @@ class Mutant:
     """A bug to seed: in `file`, `old` (which occurs once) becomes `new`."""
 
     name: str
-    group: str  # view, write-back, key or donation
+    group: str  # view, write-back, key, donation or fused
     file: str
     old: str
     new: str
@@ -190,6 +191,54 @@ MUTANTS = (
         "options->num_non_donatable_input_indices = 0;",
         "The list of arguments that must survive a call is not passed to the engine.",
     ),
+    Mutant(
+        "region-donates-held",
+        FUSED,
+        "csrc/fuse/region.cc",
+        "if (value.use_count() > w.held[parameter] || !value",
+        "if (value.use_count() > w.held[parameter] + 1 || !value",
+        "A region's program donates a buffer that one storage outside of the region still holds.",
+    ),
+    Mutant(
+        "region-donates-all",
+        FUSED,
+        "csrc/fuse/region.cc",
+        "if (value.use_count() > w.held[parameter] || !value",
+        "if (!value",
+        "A region's program donates whatever its steps may overwrite.",
+    ),
+    Mutant(
+        "region-lacks-results",
+        FUSED,
+        "csrc/fuse/regions.cc",
+        "if (known.joint && covers(known.joint->results, returned)) {",
+        "if (known.joint) {",
+        "A region runs as a program that does not return all that is needed.",
+    ),
+    Mutant(
+        "region-mixes-results",
+        FUSED,
+        "csrc/fuse/region.cc",
+        "if (needed == w.returned.end() || !(*needed == joint.results[i])) continue;",
+        "if (needed == w.returned.end()) continue;",
+        "Results of a region's program that nobody needs this time are taken for those that somebody does.",
+    ),
+    Mutant(
+        "region-key-wiring",
+        FUSED,
+        "csrc/fuse/region.cc",
+        "static_cast<uint64_t>(sources[number].index));",
+        "uint64_t{0});",
+        "The key of a region leaves out which operand is used where.",
+    ),
+    Mutant(
+        "early-region-lacks-results",
+        FUSED,
+        "csrc/fuse/regions.cc",
+        "if (place->second.joint && covers(place->second.joint->results, returned)) meeting",
+        "if (place->second.joint) meeting",
+        "A region that runs early runs as a program that does not return all that is needed.",
+    ),
 )
 
 
@@ -249,8 +298,9 @@ def environment_of(name: str, programs: int, seed: int) -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(TREE), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))),
         "TORCH_TPU_CACHE_DIR": str(store),
-        "TORCH_TPU_EAGER_MODE": "strict",  # where every mutant is on the way of every op
+        "TORCH_TPU_EAGER_MODE": "strict",  # where the view fuzzer's mutants are on the way of every op
         "TORCH_TPU_FUZZ_PROGRAMS": str(programs),
+        "TORCH_TPU_FUSED_FUZZ_PROGRAMS": str(max(programs // 10, 1)),
         "TORCH_TPU_FUZZ_SEED": str(seed),
     }
 
@@ -263,12 +313,13 @@ def check_import(environment: dict[str, str]) -> None:
         raise SystemExit(f"mutation: expected {TREE}'s _C, got {run.stdout}{run.stderr[-2000:]}")
 
 
-def fuzz(name: str, programs: int, seed: int) -> str:
-    """Runs the random programs on the copy. Returns what failed first, or an empty string when all passed."""
+def fuzz(name: str, group: str, programs: int, seed: int) -> str:
+    """Runs the group's random programs on the copy. Returns what failed first, or an empty string when all passed."""
     environment = environment_of(name, programs, seed)
     check_import(environment)
     command = [sys.executable, "-S", "-m", "pytest", "-x", "-q", "--tb=short", "-p", "no:cacheprovider"]
-    command += ["tests/aten/test_views.py", "-k", "test_random_programs"]
+    command += ["tests/aten/test_fused_fuzz.py" if group == FUSED else "tests/aten/test_views.py"]
+    command += ["-k", "test_random_programs"]
     try:
         run = subprocess.run(
             command,
@@ -291,6 +342,12 @@ def fuzz(name: str, programs: int, seed: int) -> str:
     if run.returncode != 1:
         raise SystemExit(f"mutation: pytest ended with {run.returncode}:\n{run.stdout[-4000:]}")
     lines = [line[1:].strip() for line in run.stdout.splitlines() if line.startswith("E ")]
+    if group == FUSED:
+        groups = re.findall(r"group (\d+): ", run.stdout)
+        said = [line for line in lines if re.match(r"\w*Error\b", line)]
+        return (
+            f"group {int(groups[-1]) - seed * 100_000 + 1 if groups else '?'}: {said[-1][:80] if said else 'failure'}"
+        )
     found = re.search(r"seed (\d+)", "\n".join(lines))
     if found is None:
         return f"failure: {lines[0] if lines else run.stdout[-200:]}"
@@ -307,7 +364,7 @@ def try_mutant(mutant: Mutant, programs: int, seed: int, jobs: int) -> str:
     place.write_text(original.replace(mutant.old, mutant.new))
     try:
         build(jobs)
-        return fuzz(mutant.name, programs, seed)
+        return fuzz(mutant.name, mutant.group, programs, seed)
     finally:
         place.write_text(original)
 
@@ -336,9 +393,10 @@ def main() -> int:
     if UNMUTATED not in outcomes:
         print(f"{UNMUTATED}: building and running {options.programs} programs", flush=True)
         build(options.jobs)
-        if failure := fuzz(UNMUTATED, options.programs, options.seed):
-            print(f"{UNMUTATED}: FAILED ({failure}); see {WORK / (UNMUTATED + '.log')}")
-            return 1
+        for group in (UNMUTATED, FUSED):
+            if failure := fuzz(UNMUTATED, group, options.programs, options.seed):
+                print(f"{UNMUTATED}: FAILED ({failure}); see {WORK / (UNMUTATED + '.log')}")
+                return 1
         keep(UNMUTATED, "")
     chosen = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
     for number, mutant in enumerate(chosen, 1):

@@ -30,6 +30,8 @@ constexpr double kSecondsPerStep = 4e-6, kSecondsPerElement = 0.5e-9, kCompileSe
 constexpr double kSavesMuch = 10e-6;
 constexpr int64_t kTryDiskAt = 2;
 constexpr size_t kKept = 1024;
+// A program takes 0.5-0.8 MiB of host memory.
+constexpr size_t kMostPrograms = 256;
 
 // Note [Results that are not always needed]
 // Whether somebody holds a result at the end of a region depends on Python's garbage collector and on what the user
@@ -107,6 +109,17 @@ struct Table {
                                    [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
     known.erase(oldest);
   }
+  // Forgets the region with a program that came by longest ago.
+  void bound_programs() {
+    size_t programs = 0;
+    auto oldest = known.end();
+    for (auto it = known.begin(); it != known.end(); ++it) {
+      if (!it->second.joint) continue;
+      ++programs;
+      if (oldest == known.end() || it->second.used < oldest->second.used) oldest = it;
+    }
+    if (programs > kMostPrograms) known.erase(oldest);
+  }
   // Null if the region has been forgotten meanwhile.
   Known* find(const Hash128& hash, const std::shared_ptr<RegionCounts>& counts) {
     auto place = known.find(hash);
@@ -174,6 +187,7 @@ void work_on(const Work& work) {
     known->why = "compiled again: " + std::to_string(joint->results.size() - known->joint->results.size()) +
                  " more results are needed now";
   known->joint = std::move(joint);
+  t.bound_programs();
 }
 
 int64_t bytes_of(const Blueprint& b) {
