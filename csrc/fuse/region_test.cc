@@ -309,14 +309,14 @@ bool one_region() {
   thread_local int64_t pass = -1;
   runtime::hooks::set_backward_pass([] { return pass; });
   const ValueRef forward = record(square(), {upload({1, 2, 3, 4})});
-  runtime::Debtor* const region = forward->debtor.load();
+  auto* const region = static_cast<Recorder*>(forward->debtor.load());
   if (region == nullptr) return false;
   ValueRef backward;
   bool beside = true, another = true;
   std::thread([&] {
-    beside = Region::join(*region);  // a thread that only runs beside this one
+    beside = region->join();  // a thread that only runs beside this one
     pass = 7;
-    if (Region::join(*region)) backward = record(add(), {forward, forward});
+    if (region->join()) backward = record(add(), {forward, forward});
     pass = 8;
     another = Region::recording() == region;
   }).join();
