@@ -158,6 +158,7 @@ bench: bench-setup cpp-built
 	$(PY) bench/03_train_step.py --model mlp > docs/figures/train_step.jsonl
 	$(PY) bench/03_train_step.py --model block >> docs/figures/train_step.jsonl
 	$(PY) bench/03_fused.py --stress > docs/figures/fused.jsonl
+	$(PY) bench/05_compiled_call.py > docs/figures/compiled_call.jsonl
 	$(PY) bench/06_cold_start.py > docs/figures/cold_start.jsonl
 
 docs: build
