@@ -237,7 +237,8 @@ class Capture::Composer {
   std::vector<bool> needed_;
 };
 
-std::shared_ptr<Variant> Capture::finish(const std::string& name, const std::vector<at::Tensor>& outputs,
+std::shared_ptr<Variant> Capture::finish(const std::string& name, const CompilerOptions& options,
+                                         const std::vector<at::Tensor>& outputs,
                                          const std::vector<at::Tensor>& arguments) {
   auto variant = std::make_shared<Variant>();
   Composer composer(*this, *variant);
@@ -277,6 +278,7 @@ std::shared_ptr<Variant> Capture::finish(const std::string& name, const std::vec
   request.text = composition.text();
   request.device = variant->device;
   request.op = name;
+  request.compile_options = options;
   request.detail = std::to_string(composition.calls.size()) + " ops, " + std::to_string(composition.parameters.size()) +
                    " parameters, " + std::to_string(composition.results.size()) + " results";
   request.why = "torch.compile";

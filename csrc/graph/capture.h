@@ -14,6 +14,9 @@
 
 namespace torch_tpu::graph {
 
+// The user's options of XLA, by name.
+using CompilerOptions = std::map<std::string, pjrt::OptionValue>;
+
 // What a parameter of the program is at each run.
 struct Parameter {
   enum class Kind { kSlot, kHostNumber, kConstant, kRandomState };
@@ -84,8 +87,8 @@ class Capture final : public aten::Capture {
   at::Tensor slot_argument(int index, int64_t bytes, const hlo::Type* value);
   at::Tensor number_argument(int index, at::ScalarType dtype);
   // The program that leaves these tensors, `written` being what stands for the arguments' slots. Compiles.
-  std::shared_ptr<Variant> finish(const std::string& name, const std::vector<at::Tensor>& outputs,
-                                  const std::vector<at::Tensor>& arguments);
+  std::shared_ptr<Variant> finish(const std::string& name, const CompilerOptions& options,
+                                  const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& arguments);
   // Why an op could not be captured; empty if all could.
   const std::string& refused_op() const { return refused_op_; }
   const std::string& refused_why() const { return refused_why_; }

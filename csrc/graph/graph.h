@@ -34,8 +34,9 @@ std::vector<c10::IValue> stand_ins(const Gathered& gathered, Capture& capture, s
 class Graph {
  public:
   // `name`: for the compile log.
-  explicit Graph(std::string name) : name_(std::move(name)) {}
+  Graph(std::string name, CompilerOptions options) : name_(std::move(name)), options_(std::move(options)) {}
   const std::string& name() const { return name_; }
+  const CompilerOptions& options() const { return options_; }
 
   std::shared_ptr<const Variant> find(const std::vector<uint64_t>& key);
   // The one that is kept: another thread may have been first.
@@ -49,6 +50,7 @@ class Graph {
     }
   };
   const std::string name_;
+  const CompilerOptions options_;
   std::mutex mutex_;
   std::unordered_map<std::vector<uint64_t>, std::shared_ptr<const Variant>, HashOf> variants_;
 };

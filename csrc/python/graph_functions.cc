@@ -10,7 +10,7 @@ namespace {
 
 // A graph, the Python function that runs it op by op, and what its outputs are beside tensors.
 struct Compiled {
-  explicit Compiled(std::string name) : graph(std::move(name)) {}
+  Compiled(std::string name, graph::CompilerOptions options) : graph(std::move(name), std::move(options)) {}
   graph::Graph graph;
   Ref replay;  // (list of arguments) -> list of outputs
   // By variant: for each output the number of its tensor, or -1 and the object itself (None, a number).
@@ -101,17 +101,45 @@ std::shared_ptr<const graph::Variant> capture(Compiled& compiled, const graph::G
   }
   {
     WithoutGil released;
-    variant = capture.finish(compiled.graph.name(), tensors, slots);
+    variant = capture.finish(compiled.graph.name(), compiled.graph.options(), tensors, slots);
   }
   auto kept = compiled.graph.add(gathered.key, variant);
   compiled.outputs.try_emplace(kept.get(), std::move(outputs));
   return kept;
 }
 
+bool to_options(PyObject* dict, graph::CompilerOptions* options) {
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    std::string name, text;
+    int64_t number;
+    if (!to_string(key, &name)) return false;
+    if (PyBool_Check(value)) {
+      (*options)[name] = value == Py_True;
+    } else if (PyFloat_Check(value)) {
+      (*options)[name] = PyFloat_AS_DOUBLE(value);
+    } else if (PyLong_Check(value)) {
+      if (!to_int(value, &number)) return false;
+      (*options)[name] = number;
+    } else {
+      if (!to_string(value, &text)) return false;
+      (*options)[name] = std::move(text);
+    }
+  }
+  return true;
+}
+
 PyObject* graph_new(PyObject* const* arguments, Py_ssize_t count) {
   std::string name;
-  if (!expect_count("graph_new", count, 2) || !to_string(arguments[0], &name)) return nullptr;
-  auto compiled = std::make_unique<Compiled>(name);
+  graph::CompilerOptions options;
+  if (!expect_count("graph_new", count, 3) || !to_string(arguments[0], &name)) return nullptr;
+  if (!PyDict_Check(arguments[2])) {
+    PyErr_SetString(PyExc_TypeError, "graph_new: expected a dict of compiler options");
+    return nullptr;
+  }
+  if (!to_options(arguments[2], &options)) return nullptr;
+  auto compiled = std::make_unique<Compiled>(name, std::move(options));
   compiled->replay = Ref(Py_NewRef(arguments[1]));
   return PyCapsule_New(compiled.release(), kCapsule, [](PyObject* capsule) { delete compiled_of(capsule); });
 }
@@ -163,8 +191,10 @@ PyObject* graph_variants(PyObject* const* arguments, Py_ssize_t count) {
 }  // namespace
 
 PyMethodDef graph_functions[] = {
-    function<graph_new>("graph_new",
-                        "graph_new(name, replay) -> graph. replay(arguments) runs it op by op, returns a list."),
+    function<graph_new>(
+        "graph_new",
+        "graph_new(name, replay, options) -> graph. replay(arguments) runs it op by op, returns a list; "
+        "options of XLA by name."),
     function<graph_call>("graph_call",
                          "graph_call(graph, arguments) -> list of outputs. Empties the list of arguments. Compiles "
                          "when their layout is new; NotImplementedError if an op cannot be captured."),

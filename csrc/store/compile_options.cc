@@ -45,6 +45,12 @@ pjrt::CompileOptions compile_options(const pjrt::Client& client, Profile profile
   return options;
 }
 
+pjrt::CompileOptions compile_options(const pjrt::Client& client, const Request& request) {
+  pjrt::CompileOptions options = compile_options(client, request.profile, request.device);
+  for (const auto& [name, value] : request.compile_options) options.overrides[name] = value;
+  return options;
+}
+
 bool learn_unknown_option(const pjrt::Client& client, const Error& error) {
   constexpr std::string_view kText = "No such compile option: '";
   const size_t begin = error.message.find(kText);

@@ -86,12 +86,15 @@ class Builder {
     if (request_.profile == Profile::kFast && !request_.background)
       if (ProgramRef program = full_from_disk()) return program;
     while (true) {
-      const pjrt::CompileOptions options = compile_options(client_, request_.profile, request_.device);
+      const pjrt::CompileOptions options = compile_options(client_, request_);
       Result<std::shared_ptr<Program>> program = build_with(options);
       if (program.ok()) {
         watch(*program.value());
         return ProgramRef(program.take());
       }
+      for (const auto& [name, value] : request_.compile_options)
+        if (program.error().message.find("'" + name + "'") != std::string::npos)
+          return Error{ErrorCode::kValue, "compile option '" + name + "': " + program.error().message};
       if (!learn_unknown_option(client_, program.error())) return program.error();
     }
   }
@@ -215,7 +218,7 @@ Result<ProgramRef> get(const pjrt::Client& client, const Request& request) {
   if (pjrt::abandoned()) return Error{ErrorCode::kUnavailable, request.op + ": the engine is gone"};
   Store& s = process_store();
   register_reclaimer(client);
-  const pjrt::CompileOptions options = compile_options(client, request.profile, request.device);
+  const pjrt::CompileOptions options = compile_options(client, request);
   const MemoryKey key =
       memory_key(request.text, options.encode() + (options.portable ? "" : std::to_string(options.device)));
   if (ProgramRef program = s.memory.find(key)) return program;

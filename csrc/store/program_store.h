@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,11 +24,13 @@ enum class Profile { kFast, kFull };  // architecture.md: two compile profiles o
 struct Request {
   std::string text;  // StableHLO module
   Profile profile = Profile::kFull;
-  int device = 0;            // used where executables are not portable
-  std::string op;            // for the log: "aten::add.Tensor" or a graph's name
-  std::string detail;        // for the log: what the key looks like, e.g. "(f32[4], f32[4])"
-  std::string why;           // for the log: "first call of this op", "argument 1 is f32[5], nearest known f32[4]"
-  int64_t elements = 0;      // of the largest value: how much a better compile could save per run
+  int device = 0;        // used where executables are not portable
+  std::string op;        // for the log: "aten::add.Tensor" or a graph's name
+  std::string detail;    // for the log: what the key looks like, e.g. "(f32[4], f32[4])"
+  std::string why;       // for the log: "first call of this op", "argument 1 is f32[5], nearest known f32[4]"
+  int64_t elements = 0;  // of the largest value: how much a better compile could save per run
+  // The user's, beside ours: an unknown one is an error.
+  std::map<std::string, pjrt::OptionValue> compile_options = {};
   bool cached_only = false;  // kUnavailable instead of a compile
   bool background = false;   // nobody waits: the caller may not take the GIL, so the log gets no line of the user's
 };
@@ -92,5 +95,7 @@ int64_t clear_disk();  // returns the number of files removed
 
 // The options sent with every compile, for the profile and platform.
 pjrt::CompileOptions compile_options(const pjrt::Client& client, Profile profile, int device);
+// These and the request's own.
+pjrt::CompileOptions compile_options(const pjrt::Client& client, const Request& request);
 
 }  // namespace torch_tpu::store

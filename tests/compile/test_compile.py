@@ -86,6 +86,25 @@ def test_wrong_modes_and_options_are_one_sentence():
         torch.compile(lambda x: x + 1, backend="tpu", options={"speed": 1})(x)
 
 
+def test_options_of_xla_reach_the_engine():
+    x = torch.randn(3, device="tpu")
+
+    def compiled(**xla):
+        torch._dynamo.reset()
+        return torch.compile(lambda x: x.sin() + 3.25, backend="tpu", options={"xla": xla})(x)
+
+    keys = set()
+    for level in (0, 3):
+        torch.testing.assert_close(compiled(xla_backend_optimization_level=level).cpu(), x.cpu().sin() + 3.25)
+        keys.add(graphs()[-1]["key"])
+    assert len(keys) == 2
+    with pytest.raises(ValueError, match="compile option 'xla_no_such_option'.*No such compile option"):
+        compiled(xla_no_such_option=True)
+    with pytest.raises(Exception, match="must be a bool, int, float or str, got None"):
+        compiled(xla_backend_optimization_level=None)
+    assert compiled().shape == (3,)
+
+
 def test_nothing_of_it_is_imported_before_the_first_compile():
     printed = run(
         "import sys, torch; (torch.ones(3, device='tpu') + 1).cpu(); "

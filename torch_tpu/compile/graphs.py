@@ -5,6 +5,7 @@ record. An op that cannot be recorded (no rule, a value needed on the host) spli
 is compiled, the op itself runs as in eager mode.
 """
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -18,6 +19,14 @@ from torch.fx.passes.split_module import split_module
 from torch_tpu import _C
 
 _numbers = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What ``torch.compile`` was asked for: no breaks, and options of XLA by name."""
+
+    fullgraph: bool
+    xla: dict[str, bool | int | float | str]
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -61,12 +70,12 @@ class _Replay(Interpreter):
 class Compiled:
     """A graph that is called with a list of arguments, which it empties, and returns a list of outputs."""
 
-    def __init__(self, module: GraphModule, name: str, fullgraph: bool) -> None:
-        self.module, self.name, self.fullgraph = module, name, fullgraph
+    def __init__(self, module: GraphModule, name: str, settings: Settings) -> None:
+        self.module, self.name, self.settings = module, name, settings
         self._islands: set[Node] = set()
         self._split: Callable[..., Any] | None = None
         self._stopped: Node | None = None
-        self._graph = _C.graph_new(name, self._replay)
+        self._graph = _C.graph_new(name, self._replay, settings.xla)
 
     def _replay(self, arguments: list[Any]) -> Sequence[Any]:
         # The graph says everything itself: modes of the caller must not change it again.
@@ -91,7 +100,7 @@ class Compiled:
             if node is None:
                 raise
             # Dynamo has agreed to a size that depends on values: that is no break to it.
-            if self.fullgraph and not _depends_on_values(node):
+            if self.settings.fullgraph and not _depends_on_values(node):
                 what, line = str(error).splitlines()[0], _user_line(node)  # the rest is the interpreter's
                 raise NotImplementedError(
                     f"torch.compile with fullgraph=True: {what}{line and f' (at {line})'}"
@@ -117,11 +126,12 @@ class Compiled:
                 parts[node] = parts[node.args[0]]  # type: ignore[index]
             else:
                 parts[node] = current
+        parts_settings = dataclasses.replace(self.settings, fullgraph=False)
         whole = split_module(self.module, None, lambda node: parts[node], keep_original_order=True)  # type: ignore[arg-type]
         for name, child in whole.named_children():
             number = int(name.rsplit("_", 1)[1])
             if number not in islands:
-                setattr(whole, name, _Part(Compiled(child, f"{self.name} part {number}", False)))  # type: ignore[arg-type]
+                setattr(whole, name, _Part(Compiled(child, f"{self.name} part {number}", parts_settings)))  # type: ignore[arg-type]
         return whole
 
     def _run_split(self, arguments: list[Any]) -> Sequence[Any]:
@@ -147,7 +157,7 @@ class _Part(torch.nn.Module):
         return outputs[0] if self._alone else outputs
 
 
-def _compile(module: GraphModule, inputs: Sequence[Any], *, kind: str, fullgraph: bool) -> Callable[..., Any]:
+def _compile(module: GraphModule, inputs: Sequence[Any], *, kind: str, settings: Settings) -> Callable[..., Any]:
     if any(_stays_on_the_host(node) for node in module.graph.nodes):
 
         def call(arguments: list[Any]) -> Any:
@@ -155,7 +165,7 @@ def _compile(module: GraphModule, inputs: Sequence[Any], *, kind: str, fullgraph
             arguments.clear()
             return module(*values)
     else:
-        compiled = Compiled(module, f"graph {next(_numbers)} ({kind})", fullgraph)
+        compiled = Compiled(module, f"graph {next(_numbers)} ({kind})", settings)
 
         def call(arguments: list[Any]) -> Any:
             return compiled(arguments)
@@ -164,6 +174,6 @@ def _compile(module: GraphModule, inputs: Sequence[Any], *, kind: str, fullgraph
     return call
 
 
-def compiler(fullgraph: bool) -> Callable[[str], Callable[..., Any]]:
+def compiler(settings: Settings) -> Callable[[str], Callable[..., Any]]:
     """By the kind of graph ("forward", "backward", "inference"): a compiler as AOTAutograd calls it."""
-    return lambda kind: functools.partial(_compile, kind=kind, fullgraph=fullgraph)
+    return lambda kind: functools.partial(_compile, kind=kind, settings=settings)
