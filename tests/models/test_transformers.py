@@ -77,16 +77,19 @@ def resnet():
     return transformers.ResNetForImageClassification(config), {"pixel_values": IMAGES, "labels": LABELS}
 
 
-def losses(model: torch.nn.Module, inputs: dict[str, torch.Tensor], device: str, bf16: bool) -> list[float]:
+def losses(
+    model: torch.nn.Module, inputs: dict[str, torch.Tensor], device: str, bf16: bool, compiled: bool = False
+) -> list[float]:
     """Three AdamW steps with clipped gradients."""
     model = copy.deepcopy(model).train().to(device)
+    call = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = {name: value.to(device) for name, value in inputs.items()}
     result = []
     for _ in range(3):
         optimizer.zero_grad()
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            loss = model(**inputs).loss
+            loss = call(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -94,24 +97,31 @@ def losses(model: torch.nn.Module, inputs: dict[str, torch.Tensor], device: str,
     return result
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("bf16", [False, True], ids=["float32", "autocast"])
 @pytest.mark.parametrize("make", [bert, gpt2, llama, mixtral, t5, vit, resnet], ids=lambda f: f.__name__)
-def test_training_matches_the_cpu_without_fallback(make, bf16):
+def test_training_matches_the_cpu_without_fallback(make, bf16, compiled):
+    torch._dynamo.reset()
     torch.manual_seed(0)
     model, inputs = make()
     want = losses(model, inputs, "cpu", bf16)
     with torch.tpu.fallback("error"):
-        got = losses(model, inputs, "tpu", bf16)
+        got = losses(model, inputs, "tpu", bf16, compiled)
     tolerance = 2e-2 if bf16 else 1e-4
     torch.testing.assert_close(torch.tensor(got), torch.tensor(want), rtol=tolerance, atol=tolerance)
 
 
-def test_greedy_generation_matches_the_cpu():
+@pytest.mark.parametrize("cache", [None, "static"], ids=["growing cache", "static cache, compiled"])
+def test_greedy_generation_matches_the_cpu(cache):
+    torch._dynamo.reset()
     torch.manual_seed(0)
     model, _ = llama()
     model.eval()
-    want = model.generate(IDS, attention_mask=MASK.fill_(1), max_new_tokens=8, do_sample=False, pad_token_id=0)
-    got = model.to("tpu").generate(
-        IDS.tpu(), attention_mask=torch.ones_like(IDS).tpu(), max_new_tokens=8, do_sample=False, pad_token_id=0
-    )
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    want = model.generate(IDS, attention_mask=torch.ones_like(IDS), **options)
+    model.to("tpu")
+    compiled = len([r for r in torch.tpu.compile_log() if r["op"].startswith("graph")])
+    got = model.generate(IDS.tpu(), attention_mask=torch.ones_like(IDS).tpu(), cache_implementation=cache, **options)
     assert torch.equal(got.cpu(), want)
+    compiled = len([r for r in torch.tpu.compile_log() if r["op"].startswith("graph")]) - compiled
+    assert compiled == (0 if cache is None else 1)
