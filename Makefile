@@ -132,7 +132,9 @@ build-headers/compile_commands.json: $(STAMP)/packages CMakeLists.txt
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -G Ninja -S . -B build-headers -DPython_EXECUTABLE=$(CURDIR)/$(PY) > /dev/null
 	@touch $@
 
+# Headers that tests share include GoogleTest's.
 check-headers: build-headers/compile_commands.json
+	@$(PYTHON) tools/check_prerequisites.py --gtest
 	$(PY) tools/check_headers.py --jobs $(JOBS)
 
 format: $(STAMP)/lint

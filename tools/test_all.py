@@ -3,8 +3,8 @@
     python tools/test_all.py [--again]
 
 Each shard is one command; its closing line is kept in out/test-all/ with the commit that it ran on, so that an
-interrupted run goes on where it stopped. When all shards have passed, docs/test_all.md is written: closing lines, date
-and commits.
+interrupted run goes on where it stopped; the whole output of a shard that failed is kept beside it. When all shards have
+passed, docs/test_all.md is written: closing lines, date and commits.
 """
 
 import argparse
@@ -59,7 +59,9 @@ def run_shard(name: str, folder: Path) -> bool:
     closing = (run.stdout.strip().splitlines() or ["no output"])[-1]
     print(f"{name}: {closing}")
     if run.returncode != 0:
-        print(run.stdout[-5000:], run.stderr[-2000:], file=sys.stderr)
+        output = record.with_suffix(".failed")
+        output.write_text(run.stdout + run.stderr)
+        print(f"{run.stdout[-5000:]}\nall of it: {output.relative_to(ROOT)}", file=sys.stderr)
         return False
     record.write_text(f"{closing} ({commit()})\n")
     return True
