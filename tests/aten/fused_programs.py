@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -107,8 +108,8 @@ class Draws:
 
 
 def shown(x: torch.Tensor) -> str:
-    """As it is printed, without its device and line breaks."""
-    return " ".join(str(x).split()).replace(", device='tpu:0'", "")
+    """As it is printed, without its device, white space, and signs of zeros: maximum(0, -0) may be either."""
+    return re.sub(r"-(?=0\.0*[],)])", "", "".join(str(x).split()).replace(",device='tpu:0'", ""))
 
 
 def small(x: torch.Tensor) -> torch.Tensor:
