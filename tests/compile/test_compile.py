@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._dynamo.utils import counters
 
 
 @pytest.fixture(autouse=True)
@@ -343,6 +344,15 @@ def test_what_cannot_be_captured_splits_the_graph(function):
     compiled = torch.compile(function)
     for _ in range(2):
         torch.testing.assert_close(compiled(x).cpu(), function(x).cpu())
+
+
+def test_what_runs_outside_of_programs_is_counted():
+    counters.clear()
+    x = torch.randn(4, 4, device="tpu")
+    torch.compile(lambda x: torch.linalg.svdvals(x * 2) + torch.linalg.svdvals(x) + 1)(x)
+    torch.compile(lambda x, y: x + y.to(x.device))(x, torch.ones(4))
+    assert dict(counters["tpu_islands"]) == {"aten._linalg_svd.default": 2}
+    assert counters["tpu_host_graphs"].total() == 1
 
 
 def test_fullgraph_names_the_op_and_the_line():

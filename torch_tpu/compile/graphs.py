@@ -2,7 +2,9 @@
 
 A graph is compiled when it is called: it is run once, node by node, on stand-ins for its arguments while the kernels
 record. An op that cannot be recorded (no rule, a value needed on the host) splits the graph: what is before and after it
-is compiled, the op itself runs as in eager mode.
+is compiled, the op itself runs as in eager mode. Dynamo's ``counters["tpu_islands"]`` count these ops by name, and
+``counters["tpu_host_graphs"]`` the graphs that run op by op because of tensors in host memory, by the first node that
+makes one.
 """
 
 import dataclasses
@@ -13,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.utils import counters
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.passes.split_module import split_module
 
@@ -106,6 +109,7 @@ class Compiled:
                     f"torch.compile with fullgraph=True: {what}{line and f' (at {line})'}"
                 ) from None
             self._islands.add(node)
+            counters["tpu_islands"][str(node.target)] += 1
             self._split = self._split_at_islands()
             return self._run_split(arguments)
 
@@ -158,7 +162,8 @@ class _Part(torch.nn.Module):
 
 
 def _compile(module: GraphModule, inputs: Sequence[Any], *, kind: str, settings: Settings) -> Callable[..., Any]:
-    if any(_stays_on_the_host(node) for node in module.graph.nodes):
+    if (on_host := next(filter(_stays_on_the_host, module.graph.nodes), None)) is not None:
+        counters["tpu_host_graphs"][str(on_host.target)] += 1
 
         def call(arguments: list[Any]) -> Any:
             values = list(arguments)
