@@ -205,6 +205,38 @@ def test_constants_made_in_the_function():
         assert compiled(torch.zeros(2, device="tpu")).tolist() == [1.5, 2.5]
 
 
+def test_constants_in_host_memory_are_part_of_the_program():
+    def function(x):
+        scale = torch.tensor([0.5, 2.0, 1.0]).to(x.device) * torch.tensor(3.0)
+        return x[torch.tensor([1, 2, 0])] * scale + torch.arange(3).flip(0).to(x.device)
+
+    x = torch.randn(3, 3, device="tpu")
+    compiled = torch.compile(function, fullgraph=True)
+    before = len(graphs())
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x).cpu(), function(x.cpu()))
+    assert len(graphs()) == before + 1
+
+
+def test_constants_in_host_memory_that_are_returned_or_cross_a_split():
+    def function(x):
+        scale = torch.tensor([1.0, 2.0])
+        return torch.linalg.svdvals(x * scale.to(x.device)) * scale.to(x.device), scale * 2
+
+    x = torch.randn(2, 2, device="tpu")
+    result, on_host = torch.compile(function)(x)
+    torch.testing.assert_close(result.cpu(), function(x.cpu())[0])
+    assert on_host.device.type == "cpu" and on_host.tolist() == [2.0, 4.0]
+    result = torch.compile(lambda x: function(x)[0])(x)
+    torch.testing.assert_close(result.cpu(), function(x.cpu())[0])
+
+
+def test_random_numbers_in_host_memory_are_drawn_at_each_call():
+    compiled = torch.compile(lambda x: x + torch.rand(3).to(x.device))
+    x = torch.zeros(3, device="tpu")
+    assert compiled(x).tolist() != compiled(x).tolist()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
 def test_dtypes(dtype):
     x = torch.tensor([[1, 0], [1, 1]], device="tpu").to(dtype)

@@ -11,13 +11,15 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.node import map_arg
 from torch.fx.passes.split_module import split_module
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import _C
 
@@ -44,6 +46,43 @@ def _stays_on_the_host(node: Node) -> bool:
     if node.op == "placeholder":
         return any(t.device.type != "tpu" and t.dim() > 0 for t in tensors)
     return node.op == "call_function" and any(t.device.type == "cpu" for t in tensors)
+
+
+def _fold_host_constants(module: GraphModule) -> None:
+    """Puts results in the place of what the graph computes in host memory from nothing but constants: a program holds them.
+
+    What the graph returns, and what draws random numbers, is computed at each call."""
+    values: dict[Node, torch.Tensor] = {}
+    with _disable_current_modes(), torch.no_grad():
+        for node in list(module.graph.nodes):
+            if node.op == "get_attr":
+                value = getattr(module, str(node.target), None)
+                if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                    values[node] = value
+            elif _is_host_constant(node, values):
+                arguments, options = map_arg((node.args, node.kwargs), values.__getitem__)
+                name = f"_host_constant{len(values)}"
+                module.register_buffer(name, node.target(*arguments, **options))
+                with module.graph.inserting_before(node):
+                    constant = module.graph.get_attr(name)
+                constant.meta = node.meta
+                values[constant] = getattr(module, name)
+                node.replace_all_uses_with(constant)
+                module.graph.erase_node(node)
+    module.recompile()
+
+
+def _is_host_constant(node: Node, known: Container[Node]) -> bool:
+    value = node.meta.get("val")
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and isinstance(value, torch.Tensor)
+        and value.device.type == "cpu"
+        and torch.Tag.nondeterministic_seeded not in node.target.tags
+        and not node.target._schema.is_mutable
+        and all(argument in known for argument in node.all_input_nodes)
+        and all(user.op != "output" for user in node.users)
+    )
 
 
 def _depends_on_values(node: Node) -> bool:
@@ -162,6 +201,7 @@ class _Part(torch.nn.Module):
 
 
 def _compile(module: GraphModule, inputs: Sequence[Any], *, kind: str, settings: Settings) -> Callable[..., Any]:
+    _fold_host_constants(module)
     if (on_host := next(filter(_stays_on_the_host, module.graph.nodes), None)) is not None:
         counters["tpu_host_graphs"][str(on_host.target)] += 1
 
